@@ -155,6 +155,11 @@ quarantine: .venv/spark
 jobs-test: .venv/spark
 	$(BIN)/pytest -q -n 2 spark-on-k8s/tests
 
+# Archive through failures of bucket, catalog and drivers, two runs at once and a month of commits (half an hour). TEST_SEED=7 replays.
+ARCHIVE_TESTS := archive_tables archive_under_faults killed_drivers continuous_archive month_of_commits
+proof-archive: .venv/spark
+	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 $(PROOF) $(ARCHIVE_TESTS:%=spark-on-k8s/tests/test_%.py)
+
 # Kill executors while they restore a topic, and compare the restored records (half an hour); PROOF='--rounds 5 --seed 7' replays.
 proof-restore: .venv/spark
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/spark-on-k8s/tests $(BIN)/python spark-on-k8s/tests/proof_restore.py $(PROOF)

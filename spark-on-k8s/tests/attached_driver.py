@@ -36,6 +36,6 @@ if __name__ == "__main__":
     session = attached()
     print("begun", flush=True)
     options = parse(job.Options, sys.argv[2:])
-    ending = ending_of(job.run(session, options), options)
+    ending = ending_of(job.run(session, options))
     print("ended", flush=True)
     sys.exit(ending.exit)

@@ -1,11 +1,12 @@
-"""A process that ends at any of its file operations."""
+"""A run that ends at any step of its commits: a file of a table, a commit in the catalog, or a removal."""
 
-import os
-from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
-from barnabas_jobs.files import local_folder
+from barnabas_jobs.files.durable_io import DurableFileIO
+from barnabas_jobs.files.local_folder import LocalFolder
 
 
 class Died(BaseException):
@@ -13,28 +14,30 @@ class Died(BaseException):
 
 
 class dies_after:  # noqa: N801  # It reads as a verb.
-    """Ends the process at the file operation after this many."""
+    """Ends the run at the step after this many; a commit counts as two steps, before and after it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, allowed: int) -> None:
         self.left = allowed
         self.happened = False
-        for name in ("open", "fsync", "link"):
-            patch.setattr(os, name, self._counted(getattr(os, name)))
-        patch.setattr(local_folder, "_write_synced", self._counted(local_folder._write_synced))
-        patch.setattr(Path, "unlink", self._counted(Path.unlink))
+        patch.setattr(DurableFileIO, "new_output", self._counted(DurableFileIO.new_output))
+        patch.setattr(SqlCatalog, "commit_table", self._counted(SqlCatalog.commit_table, after=True))
+        patch.setattr(LocalFolder, "remove", self._counted(LocalFolder.remove))
 
-    def _counted(self, real: object) -> object:
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            self.happened = True
+            raise Died
+
+    def _counted(self, real: Any, *, after: bool = False) -> Any:
         def call(*arguments: object, **named: object) -> object:
-            self.left -= 1
-            if self.left < 0:
-                self.happened = True
-                raise Died
-            return real(*arguments, **named)  # type: ignore[operator]
+            self._step()
+            answer = real(*arguments, **named)
+            if after:
+                self._step()
+            return answer
 
         return call
-
-    def expected(self) -> "dies_after":
-        return self
 
     def __enter__(self) -> None:
         pass

@@ -11,10 +11,11 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import default_folder
+from barnabas_jobs.files.archive_tables import ArchivedTopic, ArchiveTables
 from barnabas_jobs.jobs import archive, verify
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
-from barnabas_jobs.planning.ledger import Entry
+from barnabas_jobs.planning.options import ArchiveOptions
 from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
@@ -55,12 +56,13 @@ class World:
         self.topic = topic
         self.folder = folder
         self.location = str(folder)
+        self.catalog: dict[str, str] = {}
         self.client = StockClient(bootstrap)
         self._numbers = itertools.count()
 
-    def at(self, location: str) -> "World":
-        """Set the location of the archive."""
-        self.folder, self.location = Path(location), location
+    def at(self, location: str, catalog: dict[str, str]) -> "World":
+        """Set the location and the catalog of the archive."""
+        self.folder, self.location, self.catalog = Path(location), location, catalog
         return self
 
     def make(self, partitions: int = 3, topic: str | None = None, **config: str) -> None:
@@ -122,32 +124,33 @@ class World:
         """Return the configs that were set for the topic."""
         return Cluster(self.bootstrap).own_config(self.topic)
 
-    def rewrite_ledger(self, **changes: Any) -> None:
-        """Change fields of the first ledger entry."""
-        path = self.damage("ledger/*.json")
-        entry = msgspec.json.decode(path.read_bytes(), type=Entry)
-        path.write_bytes(msgspec.json.encode(msgspec.structs.replace(entry, **changes)))
+    def options(self) -> dict[str, Any]:
+        """Return the options that all jobs of an archive have."""
+        where = {"topic": self.topic, "archive": self.location, "catalog": self.catalog}
+        return {"bootstrap": self.bootstrap, **where}
 
     def archive(self, spark: SparkSession, **options: Any) -> archive.Result:
         """Run the job `archive`."""
-        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
+        chosen = {**self.options(), **options}
         return archive.run(spark, msgspec.convert(chosen, archive.Options))
 
     def verify(self, spark: SparkSession, **options: Any) -> verify.Result:
         """Run the job `verify`."""
-        chosen = {"bootstrap": self.bootstrap, "topic": self.topic, "archive": self.location, **options}
+        chosen = {**self.options(), **options}
         return verify.run(spark, msgspec.convert(chosen, verify.Options))
 
+    def tables(self, spark: SparkSession) -> ArchiveTables:
+        """Return the tables of the archive."""
+        return archive_at(spark, ArchiveOptions(topic=self.topic, archive=self.location, catalog=self.catalog))
+
+    def archived_topic(self, spark: SparkSession, topic_id: str | None = None) -> ArchivedTopic:
+        """Return the archived topic with this id, or the newest one."""
+        return self.tables(spark).topic(self.topic, topic_id)
+
     def archived(self, spark: SparkSession, topic_id: str | None = None) -> list[Record]:
-        """Return all records that the ledger names, in order."""
-        folder = archive_at(spark, self.location)
-        paths = folder.paths(folder.ledger().chosen(topic_id))
-        rows = (
-            of_files(spark, folder.data, paths)
-            .selectExpr("*", "unix_millis(timestamp) AS ms")
-            .drop("timestamp")
-            .collect()
-        )
+        """Return all archived records, in order."""
+        paths = self.archived_topic(spark, topic_id).paths()
+        rows = of_files(spark, paths).selectExpr("*", "unix_millis(timestamp) AS ms").drop("timestamp").collect()
         return sorted((row_record(row) for row in rows), key=lambda record: record[:2])
 
     def read(self, topic: str | None = None) -> list[Record]:

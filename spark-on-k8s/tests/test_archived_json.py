@@ -9,7 +9,8 @@ from confluent_kafka import Producer
 from jobs_world import FIRST_MS, World
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.jobs import compact
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.spark.json_columns import read_schema
 from harness.deadline import PATIENCE_S
 
@@ -50,7 +51,7 @@ def write(world: World, values: list[bytes | None]) -> None:
 
 
 def rows(spark: SparkSession, world: World) -> list[Any]:
-    files = spark.read.option("basePath", f"{world.location}/data").parquet(f"{world.location}/data/*/*")
+    files = spark.read.parquet(*world.archived_topic(spark).paths())
     return files.orderBy("offset").select("json", "json_fits", "value").collect()
 
 
@@ -79,6 +80,28 @@ def test_json_values_become_columns_and_mismatched_values_are_kept_and_counted(
     assert world.verify(spark).fine
 
 
+def test_a_schema_that_changes_adds_columns_or_is_refused(spark: SparkSession, world: World, tmp_path: Path) -> None:
+    world.make(1)
+    write(world, [b'{"carrier": "AA"}'])
+    world.archive(spark)
+    write(world, [b'{"carrier": "UA", "delay": 3}'])
+    world.archive(spark, schema=schema_file(tmp_path, "carrier STRING"))
+    write(world, [b'{"carrier": "DL", "delay": 4}'])
+    world.archive(spark, schema=schema_file(tmp_path, "carrier STRING, delay BIGINT"))
+    table = world.tables(spark).load(world.topic)
+    assert table is not None
+    found = table.scan(selected_fields=("offset", "json")).to_arrow().sort_by("offset")["json"].to_pylist()
+    assert found == [None, {"carrier": "UA", "delay": None}, {"carrier": "DL", "delay": 4}]
+    assert world.archived_topic(spark).schema == "carrier STRING,delay BIGINT"
+    compact.run(spark, compact.Options(topic=world.topic, archive=world.location))
+    table.refresh()
+    assert table.scan(selected_fields=("offset", "json")).to_arrow().sort_by("offset")["json"].to_pylist() == found
+    write(world, [b'{"carrier": 1}'])
+    with pytest.raises(Refused, match="which cannot become carrier BOOLEAN"):
+        world.archive(spark, schema=schema_file(tmp_path, "carrier BOOLEAN"), on_mismatch="keep")
+    assert world.archived(spark) == world.read()[:3]
+
+
 def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
@@ -87,8 +110,7 @@ def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
     schema = schema_file(tmp_path, "carrier STRING NOT NULL, delay BIGINT")
     with pytest.raises(JobFailed, match=r'partition 0 offset 3 does not fit the schema: {"delay": 3}'):
         world.archive(spark, schema=schema)
-    assert list(world.folder.glob("ledger/*.json")) == []
-    assert list(world.folder.glob("data/*/*")) == []
+    assert list(world.folder.glob("**/run=*")) == []
     assert world.archive(spark, schema=schema, on_mismatch="keep").mismatched == 1
 
 

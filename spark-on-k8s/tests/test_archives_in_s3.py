@@ -1,18 +1,13 @@
 """Archives in a bucket, through Hadoop's real client and an S3 server."""
 
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 import msgspec
 import pytest
-from buckets import Bucket, configure, new_bucket
+from buckets import Bucket, configure
 from jobs_world import World
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from pyspark.sql import SparkSession
-from werkzeug.serving import make_server
 
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.planning.errors import JobFailed
@@ -21,10 +16,15 @@ from barnabas_jobs.spark.object_store import ObjectStore
 WRITERS = 8
 
 
+def catalog_in(folder: Path) -> dict[str, str]:
+    """Return the properties of a catalog whose server is a file of SQLite; in production it is PostgreSQL."""
+    return {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+
+
 def test_a_topic_is_archived_verified_and_restored_from_a_bucket(
-    spark: SparkSession, world: World, bucket: Bucket
+    spark: SparkSession, world: World, bucket: Bucket, tmp_path: Path
 ) -> None:
-    world.at(bucket.location).make()
+    world.at(bucket.location, catalog_in(tmp_path)).make()
     world.write(30)
     world.archive(spark)
     world.write(30)
@@ -34,8 +34,8 @@ def test_a_topic_is_archived_verified_and_restored_from_a_bucket(
     assert world.archived(spark) == before
     assert world.verify(spark).fine
     world.delete()
-    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": bucket.location, "create": True}
-    assert restore.run(spark, msgspec.convert(options, restore.Options)).written == {0: 20, 1: 20, 2: 20}
+    options = msgspec.convert({**world.options(), "create": True}, restore.Options)
+    assert restore.run(spark, options).written == {0: 20, 1: 20, 2: 20}
     assert world.read() == before
 
 
@@ -56,36 +56,10 @@ def test_adding_the_same_content_again_is_no_conflict(spark: SparkSession, bucke
     assert not store.add("ledger/00000000.json", b"theirs")
 
 
-@contextmanager
-def server_without_conditions() -> Iterator[str]:
-    """Run an S3 server that ignores conditional puts, as older ones do."""
-    whole = DomainDispatcherApplication(create_backend_app)
-
-    def without(environ: dict[str, Any], start_response: Any) -> Any:
-        environ.pop("HTTP_IF_NONE_MATCH", None)
-        return whole(environ, start_response)
-
-    server = make_server("127.0.0.1", 0, without, threaded=True, request_handler=MotoRequestHandler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.port}"
-    finally:
-        server.shutdown()
-        serving.join()
-
-
-def test_archive_refuses_a_server_that_ignores_conditional_puts(spark: SparkSession, world: World) -> None:
-    with server_without_conditions() as endpoint:
-        bucket = new_bucket(endpoint, spark)
-        world.at(bucket.location).make(1)
-        with pytest.raises(JobFailed, match="use a server with conditional puts"):
-            world.archive(spark)
-        assert bucket.keys() == [""]  # Hadoop's mark that the folder is there.
-
-
-def test_archive_names_a_bucket_that_does_not_exist(spark: SparkSession, world: World, s3_endpoint: str) -> None:
+def test_archive_names_a_bucket_that_does_not_exist(
+    spark: SparkSession, world: World, s3_endpoint: str, tmp_path: Path
+) -> None:
     configure(spark, s3_endpoint, "nowhere")
-    world.at("s3a://nowhere/archive").make(1)
+    world.at("s3a://nowhere/archive", catalog_in(tmp_path)).make(1)
     with pytest.raises(JobFailed, match=r"archive=s3a://nowhere/archive: cannot reach: .*nowhere"):
         world.archive(spark)

@@ -1,12 +1,13 @@
 """The job `archive`, with Spark's real connector and a real broker."""
 
+import msgspec
 import pytest
 from jobs_world import World
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
-from barnabas_jobs.files.local_folder import LocalFolder
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.files.archive_tables import newest_head
+from barnabas_jobs.planning.archived import Identity
+from barnabas_jobs.planning.errors import JobFailed, Refused
 from harness.server_process import free_port
 
 
@@ -40,42 +41,53 @@ def test_a_recreated_topic_is_archived_under_its_new_topic_id(spark: SparkSessio
     assert world.archived(spark, second.topic_id) == world.read()
 
 
-def test_files_that_no_ledger_entry_names_are_ignored_and_then_removed(spark: SparkSession, world: World) -> None:
+def test_files_of_an_interrupted_run_are_ignored_and_then_removed(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(30)
     result = world.archive(spark)
-    (named,) = world.folder.glob("data/*/*")
-    left = named.parent / "run=00000001-0123456789ab" / "date=2013-01-01" / "partition=0"
+    data = world.folder / "barnabas" / world.topic / "data"
+    left = data / "run=00000001-0123456789ab" / "date=2013-01-01"
     left.mkdir(parents=True)
-    (left / "part-0.parquet").write_bytes(next(named.rglob("*.parquet")).read_bytes())
-    (world.folder / "ledger" / "00000001.abc.partial").write_text("{", encoding="utf-8")
+    (left / "part-0.parquet").write_bytes(next(data.rglob("*.parquet")).read_bytes())
     assert len(world.archived(spark)) == result.records
     assert world.archive(spark).swept_runs == 1
     assert not left.exists()
-    # The second run took the entry's number, so that a writer that still has that folder cannot commit it.
-    assert sorted(path.name for path in (world.folder / "ledger").iterdir()) == ["00000000.json", "00000001.json"]
+    # The second run took the number of the commit, so that a run that still has that folder cannot commit it.
+    head = world.archived_topic(spark).head
+    assert head is not None
+    assert (head.number, head.fence) == (1, True)
     assert world.archive(spark).archived_records == result.records
 
 
-def test_the_second_writer_of_an_archive_is_refused(spark: SparkSession, world: World) -> None:
-    world.make()
-    with (
-        ArchiveFolder(LocalFolder(str(world.folder))).written_by_us(),
-        pytest.raises(
-            JobFailed, match=r"process \d+ on .* is writing this archive, which can have only one writer at a time"
-        ),
-    ):
-        world.archive(spark)
-
-
-def test_archive_refuses_the_archive_of_another_topic(spark: SparkSession, world: World) -> None:
+def test_archives_of_two_topics_share_a_folder(spark: SparkSession, world: World) -> None:
     world.make()
     world.write(3)
     world.archive(spark)
     other = f"{world.topic}-other"
     world.make(topic=other)
-    with pytest.raises(JobFailed, match=f"is of the topic '{world.topic}', not of '{other}': an archive has one topic"):
-        world.archive(spark, topic=other)
+    world.write(6, topic=other)
+    assert world.archive(spark, topic=other).table == f"barnabas.{other}"
+    assert world.tables(spark).topic(other).records == 6
+    assert len(world.archived(spark)) == 3
+
+
+def test_a_log_that_lost_its_tail_is_refused(spark: SparkSession, world: World) -> None:
+    """The same happens to a log after an unclean election, or on an older disk."""
+    world.make(1)
+    world.write(10, 1)
+    world.archive(spark)
+    tables = world.tables(spark)
+    table = tables.load(world.topic)
+    assert table is not None
+    head = newest_head(table)
+    assert head is not None
+    other = msgspec.structs.replace(head, tails={0: head.tails[0]._replace(checksum=1)})
+    with table.transaction() as transaction:
+        identity = Identity(*(table.properties[f"barnabas.{name}"] for name in ("topic", "topic-id", "cluster-id")))
+        transaction.add_files([], other.properties(identity), check_duplicate_files=False)
+    world.write(10, 1)
+    with pytest.raises(Refused, match=r"-0 has another record at offset 9 than the archive .* now ends at 20"):
+        world.archive(spark)
 
 
 def test_archive_names_a_missing_topic_and_an_unreachable_cluster(spark: SparkSession, world: World) -> None:
@@ -83,7 +95,7 @@ def test_archive_names_a_missing_topic_and_an_unreachable_cluster(spark: SparkSe
         world.archive(spark)
     with pytest.raises(JobFailed, match=r"bootstrap=127\.0\.0\.1:\d+: no broker answered"):
         world.archive(spark, bootstrap=f"127.0.0.1:{free_port()}")
-    assert not world.folder.exists()
+    assert not (world.folder / "catalog.db").exists()
 
 
 def test_records_deleted_before_their_archival_are_an_error_or_recorded_as_lost(
@@ -111,15 +123,6 @@ def test_delete_archived_deletes_verified_records_from_the_topic(spark: SparkSes
     assert world.archived(spark) == before
 
 
-def test_archive_names_a_damaged_ledger_file(spark: SparkSession, world: World) -> None:
-    world.make()
-    world.write(3)
-    world.archive(spark)
-    world.damage("ledger/*.json").write_text("{", encoding="utf-8")
-    with pytest.raises(JobFailed, match=r"ledger/00000000.json cannot be read: .*; restore the file from a backup"):
-        world.archive(spark)
-
-
 def test_verify_names_a_data_file_that_is_missing_truncated_or_damaged(spark: SparkSession, world: World) -> None:
     world.make(1)
     world.write(3, 1)
@@ -132,7 +135,7 @@ def test_verify_names_a_data_file_that_is_missing_truncated_or_damaged(spark: Sp
     ):
         world.verify(spark)
     file.write_bytes(content[:-1])
-    with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the ledger expects {len(content)} bytes"):
+    with pytest.raises(JobFailed, match=f"has {len(content) - 1} bytes; the table .* expects {len(content)} bytes"):
         world.verify(spark)
     file.unlink()
     with pytest.raises(JobFailed, match=r"the data file .* is missing"):

@@ -12,10 +12,10 @@ from confluent_kafka.admin import NewPartitions
 from jobs_world import World
 from pyspark.sql import SparkSession
 from started_drivers import driver
+from test_archived_transactions import transaction
 
 from barnabas_jobs.app.main import EXIT_TERMINATED
 from barnabas_jobs.jobs import archive
-from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.errors import JobFailedLate
 from barnabas_jobs.spark.status import SparkStatus
 from harness.deadline import PATIENCE_S, wait_for
@@ -27,13 +27,13 @@ LIFE_S = (0.0, 6.0)
 
 
 def await_archived(spark: SparkSession, world: World, records: int) -> None:
-    """Wait until the ledger has this many records."""
-    folder = archive_at(spark, world.location)
-    wait_for(
-        lambda: sum(entry.records for entry in folder.ledger().entries),
-        lambda found: found == records,
-        seconds_max=PATIENCE_S,
-    )
+    """Wait until the table has this many records."""
+    wait_for(lambda: committed(spark, world), lambda found: found == records, seconds_max=PATIENCE_S)
+
+
+def committed(spark: SparkSession, world: World) -> int:
+    """Return the number of records in the table, if there is one."""
+    return sum(each.records for each in world.tables(spark).topics(world.topic))
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -68,7 +68,7 @@ def test_continuous_archive_archives_each_record_once_until_sigterm(
 
 
 @pytest.mark.slow
-def test_the_ledger_knows_partitions_that_were_empty_and_partitions_added_later(
+def test_the_table_knows_partitions_that_were_empty_and_partitions_added_later(
     spark: SparkSession, world: World
 ) -> None:
     """Retention had removed all records of both first partitions before the archive began."""
@@ -76,8 +76,7 @@ def test_the_ledger_knows_partitions_that_were_empty_and_partitions_added_later(
     world.write(10, 2)
     world.delete_before({0: 5, 1: 5})
     stopping = threading.Event()
-    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, "continuous": True}
-    chosen = msgspec.convert({**options, "trigger_seconds": 1}, archive.Options)
+    chosen = msgspec.convert({**world.options(), "continuous": True, "trigger_seconds": 1}, archive.Options)
     job = threading.Thread(target=lambda: archive.run(spark, chosen, stopping=stopping))
     job.start()
     try:
@@ -88,12 +87,12 @@ def test_the_ledger_knows_partitions_that_were_empty_and_partitions_added_later(
         world.client.write(world.topic, [b"two"] * 5, 2)
         await_archived(spark, world, 10)
         seen = wait_for(lambda: SparkStatus(spark).seen(), lambda found: found.records_behind == 0)
-        last = archive_at(spark, world.location).ledger().entries[-1]
-        assert seen.last_commit_ms == last.committed_at_ms
+        head = world.archived_topic(spark).head
+        assert head is not None
+        assert (seen.last_commit_ms, head.topic_partitions) == (head.committed_at_ms, 3)
     finally:
         stopping.set()
         job.join()
-    assert [entry.topic_partitions for entry in archive_at(spark, world.location).ledger().entries] == [2, 3]
     world.client.write(world.topic, [b"three"] * 5, 1)
     result = world.archive(spark)
     assert (result.records, result.lost) == (5, [])
@@ -101,12 +100,36 @@ def test_the_ledger_knows_partitions_that_were_empty_and_partitions_added_later(
 
 
 @pytest.mark.slow
+def test_a_continuous_archive_of_a_transactional_topic_ends_where_the_topic_ends(
+    spark: SparkSession, world: World
+) -> None:
+    """The marker at the end may be deleted by retention; then it is not taken for lost records."""
+    world.make(1)
+    transaction(world, f"{world.topic}-one", [b"a", b"b"], commits=True)
+    chosen = msgspec.convert({**world.options(), "continuous": True, "trigger_seconds": 1}, archive.Options)
+    stopping = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(archive.run, spark, chosen, stopping=stopping)
+        try:
+            await_archived(spark, world, 2)
+            wait_for(lambda: spark.streams.active)
+            transaction(world, f"{world.topic}-two", [b"no"] * 3, commits=False)
+            wait_for(lambda: world.archived_topic(spark).ends(), lambda ends: ends == {0: 7})
+        finally:
+            stopping.set()
+        job.result(PATIENCE_S)
+    world.delete_before({0: 7})
+    world.client.write(world.topic, [b"c"])
+    result = world.archive(spark)
+    assert (result.records, result.lost) == (1, [])
+
+
+@pytest.mark.slow
 def test_continuous_archive_fails_with_a_late_failure_after_an_hour(spark: SparkSession, world: World) -> None:
     """The Kubernetes Job does not count a late failure as a try."""
     world.make(1)
     world.write(5, 1)
-    options = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, "continuous": True}
-    chosen = msgspec.convert({**options, "trigger_seconds": 1}, archive.Options)
+    chosen = msgspec.convert({**world.options(), "continuous": True, "trigger_seconds": 1}, archive.Options)
     now_s, stopping = [0.0], threading.Event()
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(archive.run, spark, chosen, lambda: now_s[0], stopping)
@@ -128,15 +151,15 @@ def test_continuous_archive_killed_at_any_moment_loses_and_duplicates_no_record(
 ) -> None:
     chance = random.Random(seed())
     world.make()
-    committed = 0
     for _ in range(KILLS):
         world.write(60)
         with driver(spark, world, tmp_path / "driver.log", **CONTINUOUS) as process:
             world.write(60)
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(*LIFE_S))
-        committed = len(archive_at(spark, world.location).ledger().entries)
-    assert committed > 1
+    head = world.archived_topic(spark).head
+    assert head is not None
+    assert head.number > 1
     assert world.archive(spark).archived_records == KILLS * 120
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine

@@ -29,6 +29,36 @@ def test_words_become_typed_options() -> None:
     )
 
 
+def test_the_properties_of_a_catalog_are_words_of_their_own() -> None:
+    words = ["catalog.type=sql", "catalog.uri=sqlite:////archive/x=y.db", "namespace=lake.raw"]
+    options = parse(archive.Options, [*GIVEN, *words])
+    assert options.catalog == {"type": "sql", "uri": "sqlite:////archive/x=y.db"}
+    assert options.namespace == "lake.raw"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["catalog.type=hive"], "catalog.type=hive; allowed: catalog.PROPERTY=VALUE, where PROPERTY is one of "),
+        (["catalog=rest"], "--option catalog=rest; allowed: catalog.PROPERTY=VALUE, where PROPERTY is one of "),
+        (["catalog.uri=a", "catalog.uri=b"], "--option catalog.uri: the option is given twice; give each option once"),
+        (["topic.x=a"], "--option topic.x=a; allowed: NAME=VALUE, with NAME one of topic, archive, catalog, "),
+        (["namespace=a/b"], "--option namespace=a/b; allowed: a namespace of the catalog: names of letters, "),
+    ],
+)
+def test_wrong_properties_of_a_catalog_are_refused(words: list[str], told: str) -> None:
+    with pytest.raises(BadOption) as found:
+        parse(archive.Options, [*GIVEN, *words])
+    assert str(found.value).startswith(told)
+
+
+def test_an_archive_in_a_bucket_needs_a_catalog() -> None:
+    told = r"archive=s3a://b/lake and catalog=nothing; allowed: s3a://BUCKET/FOLDER together with catalog\.type"
+    with pytest.raises(BadOption, match=told):
+        parse(archive.Options, [*GIVEN[:2], "archive=s3a://b/lake"])
+    parse(archive.Options, [*GIVEN[:2], "archive=s3a://b/lake", "catalog.type=rest"])
+
+
 @pytest.mark.parametrize(
     ("word", "told"),
     [
@@ -36,8 +66,8 @@ def test_words_become_typed_options() -> None:
         ("commit_records=many", "--option commit_records=many; allowed: a whole number, 1 or more"),
         ("fail_on_data_loss=maybe", "--option fail_on_data_loss=maybe; allowed: true or false"),
         ("topic=flights", "--option topic: the option is given twice; give each option once"),
-        ("nonsense", "--option nonsense; allowed: NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
-        ("colour=red", "--option colour=red; allowed: NAME=VALUE, with NAME one of bootstrap, topic, archive, "),
+        ("nonsense", "--option nonsense; allowed: NAME=VALUE, with NAME one of topic, archive, catalog, "),
+        ("colour=red", "--option colour=red; allowed: NAME=VALUE, with NAME one of topic, archive, catalog, "),
     ],
 )
 def test_a_wrong_option_is_refused_with_the_allowed_values(word: str, told: str) -> None:
@@ -183,7 +213,7 @@ def test_a_notebook_may_give_times_as_text_and_lists_as_tuples() -> None:
 def test_the_list_names_each_job_with_its_options() -> None:
     told = listing()
     assert all(name in told for name in JOBS)
-    assert "bootstrap= topic= archive= [commit_records=5000000] [fail_on_data_loss=true]" in told
+    assert "topic= archive= bootstrap= [catalog=] [namespace=barnabas] [commit_records=5000000]" in told
 
 
 def test_a_bad_option_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,6 @@ from jobs_world import World
 from pyspark.sql import SparkSession
 from started_drivers import driver
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
-from barnabas_jobs.files.local_folder import LocalFolder
 from harness.deadline import wait_for
 from harness.soak import seed
 
@@ -38,10 +36,18 @@ def lived_s(process: subprocess.Popen[str], life_s: float) -> float | None:
     return time.monotonic() - began_s
 
 
-def leftovers(folder: ArchiveFolder) -> int:
-    """Return the number of run folders that no ledger entry names."""
-    named = sum(1 for entry in folder.ledger().entries if entry.files)
-    return len(list(Path(folder.data).glob("*/*"))) - named
+def leftovers(spark: SparkSession, world: World) -> int:
+    """Return the number of run folders that no snapshot names."""
+    folders = {path.name for path in world.folder.glob("barnabas/*/data/run=*")}
+    found = world.tables(spark).topics(world.topic)
+    named = {path.split("/")[-3] for each in found for path in each.paths()}
+    return len(folders - named)
+
+
+def commits(spark: SparkSession, world: World) -> int:
+    """Return the number of commits."""
+    head = world.archived_topic(spark).head
+    return head.number + 1 if head else 0
 
 
 @pytest.mark.soak(only=True)
@@ -51,13 +57,12 @@ def test_archive_killed_at_any_moment_loses_and_duplicates_no_record(
 ) -> None:
     chance = random.Random(seed())
     world.make()
-    folder = ArchiveFolder(LocalFolder(str(world.folder)))
     kills = with_leftovers = 0
     world.write(RECORDS_A_ROUND)
     with driver(spark, world, tmp_path / "driver.log", commit_records=RECORDS_A_COMMIT) as process:
         whole_s = lived_s(process, RUN_SECONDS_MAX)
     assert whole_s is not None
-    commits_before = len(folder.ledger().entries)
+    commits_before = commits(spark, world)
     for _ in range(ROUNDS_MAX):
         world.write(RECORDS_A_ROUND)
         with driver(spark, world, tmp_path / "driver.log", commit_records=RECORDS_A_COMMIT) as process:
@@ -66,14 +71,14 @@ def test_archive_killed_at_any_moment_loses_and_duplicates_no_record(
             whole_s = took_s
             continue
         kills += 1
-        with_leftovers += leftovers(folder) > 0
+        with_leftovers += leftovers(spark, world) > 0
         if kills == KILLS:
             break
     assert kills == KILLS
     assert with_leftovers >= LEFTOVERS_MIN
-    assert len(folder.ledger().entries) > commits_before
+    assert commits(spark, world) > commits_before
     assert world.archive(spark).archived_records == len(world.read())
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine
     # Work that a killed driver began in the JVM may go on for a moment; the run after that removes its folder.
-    wait_for(lambda: (world.archive(spark).commits, leftovers(folder)), lambda found: found == (0, 0))
+    wait_for(lambda: (world.archive(spark).commits, leftovers(spark, world)), lambda found: found == (0, 0))

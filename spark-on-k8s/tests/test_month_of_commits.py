@@ -1,163 +1,120 @@
-"""An archive with a commit each minute for a month: `compact` joins its files, and a restore then begins soon."""
+"""An archive of 50 partitions with a commit each minute for a month: a run begins soon, and needs little memory."""
 
 import os
-import threading
-import time
-from collections import Counter
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import parse_qsl
+from typing import Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from buckets import Bucket, new_bucket
-from jobs_world import QUIET_S, World
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
-from pyarrow import parquet
-from pyspark.sql import SparkSession
-from werkzeug.serving import make_server
+from test_archive_tables import writer_at
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.archive_tables import ROWS, rows_uri
+from barnabas_jobs.files.table_writer import SNAPSHOTS_KEPT, TableWriter
+from barnabas_jobs.planning.archived import Commit, GroupOffset, Head, PartitionRange, Tail
+from harness.soak import IS_SOAK, size, took
+
+MONTH: Final = 43_200
+PARTITIONS: Final = 50
+PER_MINUTE: Final = 12_345
+LAST: Final = size(20, SNAPSHOTS_KEPT)
+"""The number of commits that are made one by one; the rows of those before them are in joined files."""
+COMMITS: Final = size(500, MONTH)
+CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "max.message.bytes": "1048588"}
+METADATA_BYTES_MAX: Final = 5_000_000
+START_SECONDS_MAX: Final = 10.0
+START_MIB_MAX: Final = 256
+BEGIN: Final = """
+import resource, sys, time
+began_s = time.monotonic()
+from barnabas_jobs.files.archive_tables import ArchiveTables
 from barnabas_jobs.files.local_folder import LocalFolder
-from barnabas_jobs.jobs import compact, restore
-from barnabas_jobs.planning.compaction import KEEP_MS
-from barnabas_jobs.planning.ledger import ArchivedRange, Entry
-from harness.deadline import wait_for
-from harness.soak import took
-
-COMMITS: Final = 30 * 24 * 60
-PARTITIONS: Final = 3
-TOPIC_ID: Final = "A" * 22
-BEGINS_SECONDS_MAX: Final = 120.0
-REQUESTS_MAX: Final = 100
-FIRST_MS: Final = 1_700_000_000_000
-TYPES: Final = pa.schema(
-    [
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
-    ]
-)
+from barnabas_jobs.files.table_writer import begin
+from barnabas_jobs.planning.archived import Identity
+folder = sys.argv[1]
+tables = ArchiveTables(folder, {}, "barnabas", LocalFolder(folder))
+writer = begin(tables, Identity("flights", "id-1", "cluster-1"), time.time)
+writer.recover_rows()
+writer.remove_left_over(writer.run_folders(), 50, {})
+print(writer.number, time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
 
 
-@pytest.mark.soak(only=True)
-def test_a_month_of_commits_is_compacted_and_its_restore_begins_within_two_minutes(
-    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.timeout(3600)
+def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", lambda _: None)  # The archive is only read from here on.
-        _make_archive(world)
-    began_s = time.monotonic()
-    options = compact.Options(topic=world.topic, archive=world.location)
-    joined = compact.run(spark, options)
-    compact.run(spark, options, lambda: time.time() + KEEP_MS / 1000)
-    print(f"compact: {joined.files_before} files into {joined.files_after}, {time.monotonic() - began_s:.0f} s")
-    assert joined.joined_commits == COMMITS
-    took("the first record from a disk", _seconds_to_first_record(spark, world, world.location), BEGINS_SECONDS_MAX)
-    with counting_server() as (endpoint, requests):
-        bucket = new_bucket(endpoint, spark)
-        _upload(world.folder, bucket)
-        requests.clear()
-        took(
-            "the first record from a bucket",
-            _seconds_to_first_record(spark, world, bucket.location, requests),
-            BEGINS_SECONDS_MAX,
-        )
-        print(f"requests before the first record: {len(requests)}: {Counter(requests).most_common()}")
-        assert len([each for each in requests if "data" not in each]) <= REQUESTS_MAX
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # The disk is not what is measured.
+    monkeypatch.setattr("barnabas_jobs.files.local_folder.sync", lambda _: None)
+    writer = writer_at(tmp_path)
+    before_the_last(writer)
+    for number in range(COMMITS - LAST, COMMITS):
+        made = commit(number)
+        writer.commit(made, [], PARTITIONS, CONFIG)
+    metadata = Path(writer.data.metadata_location.removeprefix("file://")).stat().st_size
+    snapshots = len(writer.data.snapshots())
+    print(f"metadata: {metadata} bytes with {snapshots} snapshots")
+    assert metadata / snapshots * SNAPSHOTS_KEPT < METADATA_BYTES_MAX
+    number, seconds, mebibytes = begun_again(tmp_path)
+    assert number == COMMITS
+    took("the start of a run", seconds, START_SECONDS_MAX)
+    print(f"memory at the start of a run: {mebibytes} MiB")
+    assert mebibytes < START_MIB_MAX or not IS_SOAK
+    found = writer.archived()
+    assert found.ends(commit=COMMITS - 2) == dict.fromkeys(range(PARTITIONS), (COMMITS - 1) * PER_MINUTE)
+    assert found.records_by_partition()[PARTITIONS - 1] == COMMITS * PER_MINUTE
 
 
-@contextmanager
-def counting_server() -> Iterator[tuple[str, list[str]]]:
-    """Run an S3 server; yield its address and a list of the method and the archive's folder of each request."""
-    whole = DomainDispatcherApplication(create_backend_app)
-    requests: list[str] = []
-
-    def counting(environ: dict[str, Any], start_response: Any) -> Any:
-        requests.append(f"{environ['REQUEST_METHOD']} {_folder(environ)}")
-        return whole(environ, start_response)
-
-    server = make_server("127.0.0.1", 0, counting, threaded=True, request_handler=MotoRequestHandler)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.port}", requests
-    finally:
-        server.shutdown()
-        serving.join()
+def commit(number: int) -> Commit:
+    """Return a commit with new records in all partitions, and with four groups."""
+    start, end = number * PER_MINUTE, (number + 1) * PER_MINUTE
+    ranges = tuple(
+        PartitionRange(each, start, end, 12, 3_000_000_000 + number, PER_MINUTE) for each in range(PARTITIONS)
+    )
+    groups = tuple(GroupOffset(f"group-{each % 4}", each, end) for each in range(PARTITIONS))
+    return Commit(number, f"{number:08d}-0123456789ab", number * 60_000, ranges, groups)
 
 
-def _folder(environ: dict[str, Any]) -> str:
-    """Return the folder of the archive in a request's path, or in the prefix of a listing."""
-    key = dict(parse_qsl(environ["QUERY_STRING"])).get("prefix") or "/".join(environ["PATH_INFO"].split("/")[2:])
-    return "/".join(key.split("/")[2:3])
+def before_the_last(writer: TableWriter) -> None:
+    """Make the state before the last commits: their offsets in a snapshot, and their rows in joined files."""
+    last = commit(COMMITS - LAST - 1)
+    tails = {each.partition: Tail(each.start, each.end, each.epoch, each.checksum) for each in last.ranges}
+    head = Head(number=last.number, run=last.run, committed_at_ms=0, tails=tails, topic_partitions=PARTITIONS)
+    with writer.data.transaction() as transaction:
+        transaction.add_files([], head.properties(writer.identity), check_duplicate_files=False)
+    writer.head = head
+    uris = list(joined_rows(writer, last.number + 1))
+    with writer.ranges.transaction() as transaction:
+        own = {"barnabas.run": last.run, "barnabas.commit": str(last.number)}
+        transaction.add_files(uris, own, check_duplicate_files=False)
 
 
-def _upload(folder: Path, bucket: Bucket) -> None:
-    for file in folder.rglob("*"):
-        if file.is_file() and not file.name.startswith("."):
-            key = f"archives/one/{file.relative_to(folder)}"
-            bucket.client.put_object(Bucket=bucket.name, Key=key, Body=file.read_bytes())
+def joined_rows(writer: TableWriter, commits: int) -> Iterator[str]:
+    """Write the rows of the first commits in files of 10,000 commits, and yield their names."""
+    for first in range(0, commits, 10_000):
+        uri = rows_uri(writer.ranges, f"joined-{first}")
+        path = Path(uri.removeprefix("file://"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(path, ROWS, compression="zstd") as file:
+            for number in range(first, min(commits, first + 10_000)):
+                file.write_table(rows(commit(number)))
+        yield uri
 
 
-def _make_archive(world: World) -> None:
-    folder = ArchiveFolder(LocalFolder(world.location))
-    with folder.written_by_us():
-        for number in range(COMMITS):
-            partition, offset = number % PARTITIONS, number // PARTITIONS
-            timestamp_ms = FIRST_MS + number * 60_000
-            day = time.strftime("%Y-%m-%d", time.gmtime(timestamp_ms / 1000))
-            run = folder.new_run(TOPIC_ID, number)
-            file = Path(folder.store.url(run)) / f"date={day}" / f"partition={partition}" / "part-0.parquet"
-            file.parent.mkdir(parents=True)
-            row = {
-                "offset": offset,
-                "timestamp": timestamp_ms * 1000,
-                "timestampType": 0,
-                "key": b"key",
-                "value": b"value",
-                "headers": None,
-            }
-            parquet.write_table(pa.Table.from_pylist([row], TYPES), file, write_page_checksum=True)
-            folder.commit(
-                Entry(
-                    number=number,
-                    topic=world.topic,
-                    topic_id=TOPIC_ID,
-                    committed_at_ms=timestamp_ms,
-                    partitions=[ArchivedRange(partition=partition, start=offset, end=offset + 1, records=1)],
-                    files=folder.synced(run),
-                    topic_partitions=PARTITIONS,
-                )
-            )
+def rows(made: Commit) -> pa.Table:
+    """Return the rows of a commit, without its groups."""
+    columns = msgspec.to_builtins(made.ranges)
+    own = {"commit": made.number, "run": made.run, "committed_at": made.committed_at_ms * 1000, "groups": []}
+    return pa.Table.from_pylist([{**each, **own} for each in columns], ROWS)
 
 
-def _seconds_to_first_record(
-    spark: SparkSession, world: World, location: str, requests: list[str] | None = None
-) -> float:
-    """Return the seconds from the start of a restore to its first record; `requests` keeps those made until then."""
-    into = f"{world.topic}-from-{'disk' if requests is None else 'bucket'}"
-    chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": location, "into": into, "create": True}
-    began_s = time.monotonic()
-    seen: list[tuple[float, list[str]]] = []
-
-    def watch() -> None:
-        wait_for(lambda: into in world.client.admin.list_topics(timeout=30).topics, seconds_max=1800)
-        wait_for(lambda: sum(world.client.ends(into, each)[1] for each in range(PARTITIONS)), seconds_max=1800)
-        seen.append((time.monotonic() - began_s, list(requests or ())))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    restored = restore.run(spark, msgspec.convert(chosen, restore.Options), quiet_s=QUIET_S)
-    watcher.join()
-    assert sum(restored.written.values()) == COMMITS
-    seconds, made = seen[0]
-    if requests is not None:
-        requests[:] = made
-    return seconds
+def begun_again(folder: Path) -> tuple[int, float, int]:
+    """Begin a run in a new process; return the number of its commit, its seconds, and its memory in MiB."""
+    done = subprocess.run([sys.executable, "-c", BEGIN, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    number, seconds, mebibytes = done.stdout.split()
+    return int(number), float(seconds), int(mebibytes)

@@ -1,10 +1,21 @@
-"""Target topics that would not keep the restored records. No Spark runs here."""
+"""Target topics that would not keep the restored records, and translated offsets of groups. No Spark runs here."""
 
 import msgspec
 import pytest
 
+from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.restore_plan import Selected, TargetTopic, check_target
+from barnabas_jobs.planning.restore_plan import (
+    Plan,
+    RestoredGroup,
+    Selected,
+    Selection,
+    TargetTopic,
+    check_target,
+    left_out,
+    offsets_by_partition,
+    translated,
+)
 from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 
@@ -19,6 +30,8 @@ def selected(partition: int, size_bytes: int) -> Selected:
         newest_ms=2,
         unsettable=0,
         keyless=3,
+        largest_bytes=1000,
+        largest_offset=7,
     )
 
 
@@ -70,15 +83,23 @@ AHEAD = (
 )
 
 
+LARGE = (
+    "max.message.bytes=999, and the record at offset 7 of partition 0 has 1000 bytes before compression, so the "
+    "brokers would refuse this record. The value is Kafka's default; allowed: 1000 or more; create the topic with "
+    "max.message.bytes=1000 before you restore"
+)
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [
+        ({"max.message.bytes": "999"}, LARGE),
         ({"retention.ms": "2000"}, DELETED),
         ({"cleanup.policy": "compact,delete"}, KEYLESS),
         ({"message.timestamp.before.max.ms": "3"}, REFUSED),
         ({"message.timestamp.type": "LogAppendTime"}, CHANGED),
     ],
-    ids=["deleted", "keyless", "refused", "changed"],
+    ids=["large", "deleted", "keyless", "refused", "changed"],
 )
 def test_creating_a_topic_that_would_not_keep_the_records_is_refused(config: dict[str, str], told: str) -> None:
     made = target({**KEEPS, **config}, origin=Origin.DEFAULT, is_new=True)
@@ -103,3 +124,31 @@ def test_the_error_names_where_the_setting_of_an_existing_topic_comes_from() -> 
     told = "The value is a dynamic default of all brokers; allowed: .*; set retention.ms=-1 while you restore"
     with pytest.raises(JobFailed, match=told):
         check_target(there, [selected(0, 10)], 86_400_001)
+
+
+def plan_of(bases: dict[int, int], partitions: list[int] | None = None) -> Plan:
+    selection = Selection(topic_id="t", partitions=partitions)
+    return Plan(into="flights", into_id="i", selection=selection, commit=0, bases=bases, records={})
+
+
+def test_a_group_reads_on_with_the_first_restored_record_that_it_had_not_read() -> None:
+    """Of partition 0 the selected records begin above offset 5; the target had 100 records before."""
+    committed = [GroupOffset("a", 0, 5), GroupOffset("b", 0, 20), GroupOffset("b", 1, 7), GroupOffset("b", 9, 1)]
+    plan = plan_of({0: 100, 1: 0})
+    assert offsets_by_partition(committed, plan) == {0: [5, 20], 1: [7]}
+    before = {(0, 5): 0, (0, 20): 12, (1, 7): 7}
+    assert translated(committed, plan, before) == {"a": {0: 100}, "b": {0: 112, 1: 7}}
+
+
+def test_offsets_of_partitions_that_are_not_restored_are_not_translated() -> None:
+    plan = plan_of({0: 0, 1: 0}, partitions=[1])
+    assert translated([GroupOffset("a", 0, 5), GroupOffset("a", 1, 5)], plan, {(1, 5): 5}) == {"a": {1: 5}}
+
+
+def test_the_summary_names_the_first_groups_that_have_members() -> None:
+    groups = [RestoredGroup(group=f"g{each}", offsets={}, outcome="has members") for each in range(7)]
+    assert left_out(groups) == (
+        "the offsets of 7 groups were not committed, because the groups have members: g0, g1, g2, g3, g4 and 2 more; "
+        "stop their members, and run the restore again"
+    )
+    assert left_out([RestoredGroup(group="g", offsets={}, outcome="committed")]) == ""

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,22 +14,18 @@ import pytest
 from confluent_kafka import Producer
 from jobs_world import FIRST_MS, HOUR_MS, QUIET_S, World
 from pyspark import SparkContext
-from pyspark.errors import SparkRuntimeException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import Record, TopicWriter
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.spark.failures import STAGE_LOST
-from barnabas_jobs.spark.partition_tasks import write_by_partition
 from harness.deadline import PATIENCE_S, wait_for
 
 
 def restored(spark: SparkSession, world: World, **options: Any) -> restore.Result:
-    chosen = {"bootstrap": world.bootstrap, "topic": world.topic, "archive": world.location, **options}
-    return restore.run(spark, msgspec.convert(chosen, restore.Options), quiet_s=QUIET_S)
+    return restore.run(spark, msgspec.convert({**world.options(), **options}, restore.Options), quiet_s=QUIET_S)
 
 
 def test_a_deleted_topic_is_restored_with_its_records_and_config(spark: SparkSession, world: World) -> None:
@@ -97,8 +92,10 @@ def test_a_restore_continues_after_the_records_that_an_interrupted_run_wrote(spa
     assert [record[:1] + record[2:] for record in world.read(into)] == [record[:1] + record[2:] for record in source]
 
 
-def test_a_restore_fails_on_a_refused_record_and_the_next_run_continues_it(spark: SparkSession, world: World) -> None:
-    """The source topic's limit of the record size is higher than the target's."""
+def test_a_record_that_the_target_would_refuse_is_found_before_anything_is_written(
+    spark: SparkSession, world: World
+) -> None:
+    """The last byte counts: the target that is large enough accepts the record, though it cannot be compressed."""
     into = f"{world.topic}-into"
     world.make(1, max_message_bytes="3000000")
     world.make(1, topic=into)
@@ -106,12 +103,29 @@ def test_a_restore_fails_on_a_refused_record_and_the_next_run_continues_it(spark
     assert world.client.send(world.topic, [os.urandom(2_000_000)], message_max_bytes=4_000_000) == [None]
     world.write(5, 1)
     world.archive(spark)
-    with pytest.raises(JobFailed, match=r"the brokers refused a record: .*too large"):
-        restored(spark, world, into=into)
-    assert len(world.read(into)) <= 5
-    world.set_config({"max.message.bytes": "3000000"}, into)
+    (selected,) = restored(spark, world, dry_run=True).selected
+    assert (selected.largest_offset, selected.largest_bytes) == (5, 2_000_000 + 61 + 4 + 3 + 1 + 4 + 1)
+    told = f"the record at offset 5 of partition 0 has {selected.largest_bytes} bytes before compression"
+    world.set_config({"max.message.bytes": str(selected.largest_bytes - 1)}, into)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=told):
+            restored(spark, world, into=into, dry_run=dry_run)
+    assert world.read(into) == []
+    world.set_config({"max.message.bytes": str(selected.largest_bytes)}, into)
     restored(spark, world, into=into)
     assert world.read(into) == world.read()
+
+
+def test_many_records_are_restored_into_a_topic_that_accepts_only_small_batches(
+    spark: SparkSession, world: World
+) -> None:
+    into = f"{world.topic}-into"
+    world.make(1)
+    world.make(1, topic=into, max_message_bytes="5000")
+    world.client.write(world.topic, [os.urandom(900) for _ in range(200)])
+    world.archive(spark)
+    restored(spark, world, into=into)
+    assert [record[4] for record in world.read(into)] == [record[4] for record in world.read()]
 
 
 def test_a_restore_waits_for_the_end_of_an_open_transaction_and_writes_nothing_before(
@@ -173,7 +187,8 @@ def test_a_read_only_archive_is_restored_with_its_state_in_another_folder(
     assert not (world.folder / "restores").exists()
 
 
-def test_a_restore_is_refused_if_the_archive_has_lost_entries_since_it_began(spark: SparkSession, world: World) -> None:
+def test_a_restore_does_not_continue_with_other_records_than_it_began_with(spark: SparkSession, world: World) -> None:
+    """Newer commits do not count; deleted records and missing files are refused."""
     into = f"{world.topic}-into"
     world.make(1)
     world.make(1, topic=into)
@@ -181,14 +196,16 @@ def test_a_restore_is_refused_if_the_archive_has_lost_entries_since_it_began(spa
         world.write(5, 1)
         world.archive(spark)
     restored(spark, world, into=into)
-    max(world.folder.glob("ledger/*.json")).unlink()
-    with pytest.raises(
-        JobFailed,
-        match=r"data/.*/run=00000001-.* was committed, but the ledger of the archive lacks.*The job removed no files",
-    ):
+    world.write(5, 1)
+    world.archive(spark)
+    assert restored(spark, world, into=into).already_there == {0: 10}
+    table = world.tables(spark).load(world.topic)
+    assert table is not None
+    table.delete("offset < 3")  # As another program deletes the records of one person.
+    with pytest.raises(JobFailed, match="has begun with 10 records, but its options now select 7 records: somebody"):
         restored(spark, world, into=into)
-    shutil.rmtree(max(world.folder.glob("data/*/run=00000001-*")))
-    with pytest.raises(JobFailed, match="has begun with 10 records, but its options now select 5 records"):
+    world.damage(f"**/{world.topic}/data/**/*.parquet").unlink()
+    with pytest.raises(JobFailed, match=r"the data file .*\.parquet is missing; .* Restore the file from a backup"):
         restored(spark, world, into=into)
 
 
@@ -233,42 +250,13 @@ def test_a_failed_task_sends_none_of_its_queued_records(world: World) -> None:
     assert [record[4] for record in world.read()] == [b"0", b"1"]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("spark.speculation", "true"), ("spark.stage.maxConsecutiveAttempts", "4")]
-)
 def test_a_spark_session_that_may_run_two_tasks_of_a_partition_is_refused(
-    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    conf = spark.sparkContext.getConf().set(name, value)
-    monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
-    with pytest.raises(JobFailed, match=rf"{name}={value}: .* start the Spark session of the restore with {name}="):
-        restored(spark, world)
-
-
-def test_a_new_spark_job_continues_if_a_stage_lost_its_shuffle_files(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    into, starts = f"{world.topic}-into", list[dict[int, int]]()
-    world.make()
-    world.make(topic=into)
-    world.write(60)
-    world.archive(spark)
-
-    def lost_at_first(records: DataFrame, sizes: dict[int, int], writer: Any) -> Any:
-        starts.append(writer.ends)
-        counts = write_by_partition(
-            records.where("partition > 0 OR offset < 7") if len(starts) == 1 else records, sizes, writer
-        )
-        if len(starts) == 1:
-            raise SparkRuntimeException(f"Job aborted: ResultStage 7 {STAGE_LOST}: 1. FetchFailedException")
-        return counts
-
-    monkeypatch.setattr(restore, "write_by_partition", lost_at_first)
-    assert restored(spark, world, into=into).already_there == {0: 7, 1: 20, 2: 20}
-    assert starts == [{0: 0, 1: 0, 2: 0}, {0: 7, 1: 20, 2: 20}]
-    assert [record[:1] + record[2:] for record in world.read(into)] == [
-        record[:1] + record[2:] for record in world.read()
-    ]
+    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: conf)
+    with pytest.raises(JobFailed, match=r"spark\.speculation=true: .* start the Spark session of the restore with"):
+        restored(spark, world)
 
 
 def part_of_it(bootstrap: str, topic: str, bases: dict[int, int], records: dict[int, int], *more: Any) -> Any:

@@ -86,7 +86,7 @@ def test_a_job_stopped_by_its_event_ends_with_exit_code_0() -> None:
     with until_signal(event) as stopping:
         event.set()
     assert stopping.event is event
-    assert run.ending_of(Result(7, stopping.ended_by), Options()).exit == 0
+    assert run.ending_of(Result(7, stopping.ended_by)).exit == 0
 
 
 def test_a_job_in_another_thread_leaves_the_signal_handlers_alone() -> None:

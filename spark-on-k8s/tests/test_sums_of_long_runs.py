@@ -1,59 +1,14 @@
-"""A run of months keeps sums of its work, and no object for each commit or each Spark job."""
+"""A run of months keeps sums of its work, and no object for each Spark job."""
 
-import gc
 import sys
-import threading
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import pytest
-
-from barnabas_jobs.files.archive_folder import ArchiveFolder
-from barnabas_jobs.files.local_folder import LocalFolder
-from barnabas_jobs.jobs import archive_stream
-from barnabas_jobs.jobs.archive_commit import Run, Written
-from barnabas_jobs.kafka.topics import Topic
-from barnabas_jobs.planning.committed import Committed
-from barnabas_jobs.planning.ledger import DataFile, Entry
 from barnabas_jobs.planning.progress import Amount, Seen
 from barnabas_jobs.spark.phases import Phase
-from barnabas_jobs.spark.records import Counted
 from barnabas_jobs.spark.status import UNNAMED, JobSums, SparkJob
 
-BATCHES = 20
-RECORDS = 5
-TOPIC = Topic("flights", "id", [0])
 RETAINED = 100
 """The number of jobs that Spark reports (`app/session.py`)."""
 ARCHIVING = Phase("archiving", None)
-
-
-def entries() -> int:
-    gc.collect()
-    return sum(isinstance(each, Entry) for each in gc.get_objects())
-
-
-def test_a_stream_keeps_no_ledger_entries_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(_job: Run, number: int, _records: object) -> Written:
-        first = number * RECORDS
-        return Written([DataFile(f"data/a/{number}/x", 10)], {0: Counted(RECORDS, first, first + RECORDS - 1, 1)})
-
-    folder = ArchiveFolder(LocalFolder(str(tmp_path)))
-    folder.store.make("ledger", "data", *(f"data/a/{number}" for number in range(BATCHES)))
-    brokers: Any = SimpleNamespace(topic=lambda _: TOPIC, own_config=lambda _: {})
-    nothing: Any = None
-    committed = Committed(0, {0: 0})
-    job = Run(nothing, brokers, folder, TOPIC, None, lambda: 0.0)
-    stream = archive_stream.Stream(job, threading.Event(), committed, nothing)
-    monkeypatch.setattr(archive_stream, "write", write)  # Spark would do this.
-    before = entries()
-    for number in range(BATCHES):
-        stream._batch(nothing, number)
-    assert entries() == before
-    sums = committed.commits, committed.records, committed.bytes, committed.mismatched
-    assert sums == (BATCHES, BATCHES * RECORDS, BATCHES * 10, BATCHES)
-    assert sum(each.records for each in folder.ledger().entries) == committed.records
 
 
 def job(number: int, *, ended: bool = True, phase: Phase = ARCHIVING) -> SparkJob:

@@ -1,6 +1,7 @@
 """Topics with most records in one partition: how `archive` and `restore` divide them among tasks."""
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from barnabas_jobs.kafka import writer as kafka_writer
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.spark import records as spark_records
 from barnabas_jobs.spark.partition_tasks import write_by_partition
-from barnabas_jobs.spark.records import SCHEMA
 
 
 def test_a_long_partition_is_archived_by_several_tasks(
@@ -23,39 +23,28 @@ def test_a_long_partition_is_archived_by_several_tasks(
     world.write(24, 1)
     world.write(6)
     world.archive(spark)
-    tasks = {
-        part: len({each.name[:10] for each in world.folder.rglob(f"partition={part}/*.parquet")}) for part in (0, 1)
-    }
-    assert tasks == {0: 3, 1: 1}
+    tasks: dict[int | None, set[str]] = {}
+    for file in world.archived_topic(spark).files():  # The file of a task begins with its number: part-00000.
+        assert file.partition_min == file.partition_max
+        tasks.setdefault(file.partition_min, set()).add(Path(file.path).name[:10])
+    assert {partition: len(names) for partition, names in tasks.items()} == {0: 3, 1: 1, 2: 1}
     assert world.archived(spark) == world.read()
     assert world.verify(spark).fine
 
 
 def test_each_partition_has_its_own_task_and_the_largest_starts_first(spark: SparkSession) -> None:
     sizes = {0: 4, 2: 20, 4: 10}
-    rows = [
-        (partition, offset, None, 0, None, b"%d" % offset, None)
-        for partition, size in sizes.items()
-        for offset in reversed(range(size))
-    ]
-    records = spark.createDataFrame(rows, SCHEMA).selectExpr("*", "offset AS timestamp_ms").repartition(3)
-    counts = write_by_partition(records, sizes, of_task())
-    assert [(row["there"], row["partition"], row["written"]) for row in counts] == [(0, 2, 20), (1, 4, 10), (2, 0, 4)]
+    records = {partition: [(partition, offset) for offset in range(size)] for partition, size in sizes.items()}
+    assert write_by_partition(spark, records, sizes, of_task) == [(2, 20, 0), (4, 10, 1), (0, 4, 2)]
 
 
-def of_task() -> Any:
-    """Make a writer that yields its task's number, and the number of records that came in order."""
-
-    def write(records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
-        found = list(records)
-        context = TaskContext.get()
-        assert context is not None
-        assert not is_again
-        assert all(row[4] == [] for row in found), "null lists make Spark's Arrow writer loop over all other lists"
-        assert [row[:2] for row in found] == [(found[0][0], offset) for offset in range(len(found))]
-        yield found[0][0], len(found), context.partitionId()
-
-    return write
+def of_task(records: Iterable[Any], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
+    """Yield the partition of the records, their number, and the number of the task."""
+    found = list(records)
+    context = TaskContext.get()
+    assert context is not None
+    assert not is_again
+    yield found[0][0], len(found), context.partitionId()
 
 
 def test_a_full_producer_queue_loses_and_reorders_no_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

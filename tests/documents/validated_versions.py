@@ -65,6 +65,8 @@ VERSIONS: Final[Mapping[str, Callable[[], str]]] = {
     "kafka-streams": _of_file("exactly_once/streams/pom.xml", r"<version>([\d.]+\.[\d.]+)</version>"),
     "kafka-connect": _of_file("compat/java/pom.xml", r"<kafka.version>([\d.]+)<"),
     "spark": _of_package("pyspark"),
+    "polars": _of_package("polars"),
+    "pyiceberg": _of_package("pyiceberg"),
     "prometheus": _prometheus,
     "keda": _of_file("e2e/topics_and_groups/test_other_autoscalers.py", r"keda/v2@v([\d.]+)"),
 }

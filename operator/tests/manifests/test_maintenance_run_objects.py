@@ -46,6 +46,12 @@ def test_a_driver_without_executors_does_the_work_in_its_own_process() -> None:
     assert not [each for each in command if "spark.kubernetes" in each]
 
 
+def test_a_catalog_and_a_namespace_become_options_of_the_job() -> None:
+    command = command_of(run_of(catalog={"type": "rest", "uri": "http://$(HOME)"}, namespace="lake"))
+    told = [word for word in command if "catalog" in word or "namespace" in word]
+    assert told == ["--option=catalog.type=rest", "--option=catalog.uri=http://$$(HOME)", "--option=namespace=lake"]
+
+
 @pytest.mark.parametrize(
     ("resources", "cores"),
     [

@@ -35,12 +35,12 @@ async def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result(run
     assert runs.said("a")[:2] == ("Running", "Running")
     status = runs.status("a")
     assert (status["progress"], status["records"]["done"], status["activity"]) == ("43%", 43, "reading")
-    runs.driver_ends("a", 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger")
+    runs.driver_ends("a", 0, message="archived 100 records", result={"records": 100}, ledger="barnabas.flights")
     assert await runs.look()
     assert runs.said("a") == ("Succeeded", "Succeeded", "archived 100 records")
     status = runs.status("a")
     assert status["result"] == {"records": 100}
-    assert (status["duration"], status["progress"], status["ledger"]) == ("1m40s", "100%", "/archive/ledger")
+    assert (status["duration"], status["progress"], status["ledger"]) == ("1m40s", "100%", "barnabas.flights")
     assert not await runs.look()
     assert FINALIZER not in (runs.api.found(KIND, "a") or {})["metadata"].get("finalizers", ())
     assert [reason for reason, _ in runs.api.events()] == ["Running", "Succeeded"]

@@ -77,7 +77,7 @@ async def test_the_status_reports_the_progress_and_the_result_of_the_driver(runs
     assert runs.said("a") == ("Running", "Running", "archiving")
     assert (runs.status("a")["progress"], runs.status("a")["attempts"]) == ("43%", 1)
     state(runs, "SUCCEEDING")
-    driver(runs, 0, message="archived", result={"records": 100}, ledger="/archive/ledger")
+    driver(runs, 0, message="archived", result={"records": 100}, ledger="barnabas.flights")
     runs.clock.pass_time(10.0)
     await runs.look()
     assert runs.said("a")[0] == "Running"

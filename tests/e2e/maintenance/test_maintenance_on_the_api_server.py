@@ -52,7 +52,7 @@ def test_kubectl_shows_the_progress_and_the_result_of_a_run(world: World) -> Non
     progress = {"phase": "reading", "stages": {"done": 1, "total": 2}, "records": {"done": 43, "total": 100}}
     world.kubectl("annotate", "pod", pod, f"barnabas.dev/progress={json.dumps(progress)}")
     wait_for(lambda: status(world, "good"), lambda found: found.get("progress") == "43%", PATIENCE_S)
-    driver_ends(world, pod, 0, message="archived 100 records", result={"records": 100}, ledger="/archive/ledger/1")
+    driver_ends(world, pod, 0, message="archived 100 records", result={"records": 100}, ledger="barnabas.flights")
     found = await_phase(world, "good", "Succeeded")
     assert said(found) == ("Succeeded", "archived 100 records")
     assert found["result"] == {"records": 100}

@@ -46,7 +46,7 @@ SECURITY: Final = {
     "capabilities": {"drop": ["ALL"]},
 }
 RESOURCES: Final = {"resources": {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}}
-ARCHIVE: Final = "/archive/kept"
+ARCHIVE: Final = "/archive/tables"
 REPORTS: Final = "/archive/reports"
 OPTIONS: Final = {"topic": TOPIC, "archive": ARCHIVE}
 VOLUME: Final = {"name": "archive", "mountPath": "/archive", "claimName": CLAIM}
@@ -189,7 +189,7 @@ def archived(archives: Castle) -> Castle:
 def test_a_run_with_executors_archives_a_topic_and_reports_its_result(archived: Castle) -> None:
     found = status(archived, "archive-kept")
     assert found["phase"] == "Succeeded", found
-    assert found["result"]["archived_records"] == RECORDS
+    assert (found["result"]["archived_records"], found["ledger"]) == (RECORDS, f"barnabas.{TOPIC}")
     assert (found["progress"], found["records"]) == ("100%", {"done": RECORDS, "total": RECORDS})
     assert found["attempts"] >= 1, "a driver may be started again on a busy node"
     row = archived.kubectl("get", "bm", "archive-kept", "--no-headers").split()

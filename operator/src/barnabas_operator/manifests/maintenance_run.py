@@ -28,11 +28,13 @@ from barnabas_operator.planning.maintenance.observed_run import DRIVER, FINAL_CO
 from barnabas_operator.planning.maintenance.run_checks import (
     BLOCKS_PORT,
     BOOTSTRAP,
+    CATALOG,
     DRIVER_PORT,
     EVENT_LOGS,
     EXECUTOR_POD,
     EXECUTOR_TEMPLATE,
     EXECUTOR_TEMPLATE_PATH,
+    NAMESPACE,
     POD_NAME,
     TMP,
     TMP_PATH,
@@ -287,6 +289,8 @@ def job_words(run: MaintenanceJob, cluster: str, access: ClientAccess, image: st
         run.spec.job,
         *access.options,
         *(f"--option={name}={literal(value)}" for name, value in options.items()),
+        *(f"--option={CATALOG}.{name}={literal(value)}" for name, value in sorted(run.spec.catalog.items())),
+        *([f"--option={NAMESPACE}={run.spec.namespace}"] if run.spec.namespace is not None else ()),
         f"--master={master_of(run)}",
         *(f"--conf={name}={value if value == POD_NAME else literal(value)}" for name, value in sorted(conf.items())),
     ]

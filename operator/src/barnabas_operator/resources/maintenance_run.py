@@ -15,11 +15,14 @@ from barnabas_operator.resources.quantity import Quantity, TemplateMetadata
 
 
 class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rule for the value of an option, with `allowed` as its description. Bounds of a list apply to each item."""
+    """The rule for the value of an option, with `allowed` as its description.
+
+    Bounds of a list apply to each item, and the pattern of a map to each entry, as `KEY=VALUE`.
+    """
 
     required: bool
     allowed: str
-    type: Literal["string", "integer", "number", "boolean", "time"]
+    type: Literal["string", "integer", "number", "boolean", "time", "map"]
     list: bool = False
     pattern: str | None = None
     minimum: float | None = None
@@ -31,10 +34,11 @@ class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule about two options; `allowed` describes the rule in words.
 
     The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
-    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true.
+    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true. The
+    kind `bucket-needs` means that `other` must be given if `option` is in a bucket.
     """
 
-    kind: Literal["ordered", "needs", "excludes"]
+    kind: Literal["ordered", "needs", "excludes", "bucket-needs"]
     option: str
     other: str
     allowed: str
@@ -198,8 +202,31 @@ class RunSpec(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_
     job: JobName
     options: Annotated[
         dict[str, str],
-        Meta(description="the job's options as text, without the option bootstrap, which the operator sets"),
+        Meta(
+            description="the job's options as text, without the options bootstrap, which the operator sets, and catalog"
+            " and namespace, which are fields"
+        ),
     ] = {}
+    catalog: Annotated[
+        dict[str, str],
+        Meta(
+            description="the catalog that names the tables of an archive, as properties of PyIceberg: type (sql, rest"
+            " or glue), uri, warehouse and others; if left out, the catalog is a file in the archive's folder."
+            " Properties with a secret are refused: they belong into env",
+        ),
+    ] = {}
+    namespace: (
+        Annotated[
+            str,
+            Meta(
+                max_length=255,
+                pattern=r"^[a-zA-Z0-9_]{1,63}(\.[a-zA-Z0-9_]{1,63}){0,3}$",
+                description="the catalog's namespace for the tables of an archive; if left out, the namespace is"
+                " barnabas",
+            ),
+        ]
+        | None
+    ) = None
     backend: Annotated[
         Backend,
         Meta(
@@ -408,7 +435,7 @@ class MaintenanceJobStatus(
     ) = None
     ledger: (
         Annotated[
-            str, Meta(description="the location of the archive's ledger, which lists the archived offsets and files")
+            str, Meta(description="the table of the archive, whose snapshots list the archived offsets and files")
         ]
         | None
     ) = None

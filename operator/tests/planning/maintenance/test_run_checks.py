@@ -12,6 +12,8 @@ from harness.worker_world import resource
 
 VOLUME = {"name": "a", "mountPath": "/archive", "claimName": "archives"}
 
+IN_BUCKET = {**ARCHIVE, "archive": "s3a://archives/flights"}
+REST = {"type": "rest", "uri": "http://catalog:8181", "s3.endpoint": "http://s3:9000"}
 DAY_1, DAY_2 = "2026-01-31T06:30:00Z", "2026-02-01T06:30:00+01:00"
 
 
@@ -21,7 +23,8 @@ def problems(**spec: Any) -> list[str]:
 
 
 def test_a_run_with_the_required_options_of_its_job_has_no_problem() -> None:
-    assert not problems(options={**ARCHIVE, "archive": "s3a://archives/flights"}, volumes=[])
+    assert not problems(options=IN_BUCKET, catalog=REST, namespace="lake.raw", volumes=[])
+    assert not problems(catalog={"type": "sql", "uri": "sqlite:////archive/tables.db"})
     assert not problems(executors=2, options={**ARCHIVE, "commit_records": "1000", "delete_archived": "true"})
     assert not problems(job="retention-audit", options={"topics": "flights,orders", "report": "/archive/x"})
     assert not problems(job="lag-history", options={"report": "/archive/r", "max_seconds": "0.5", "from_time": DAY_1})
@@ -48,6 +51,38 @@ def test_a_run_with_the_required_options_of_its_job_has_no_problem() -> None:
             "/../a; allowed: a folder on one of the run's volumes (/arch",
         ),
         ({"options": {"topic": "flights"}}, "spec.options.archive is missing; allowed: a folder"),
+        (
+            {"options": IN_BUCKET},
+            (
+                "spec.options.archive is s3a://archives/flights, and spec.catalog is not given; "
+                "allowed: s3a://BUCKET/FOLDER together with catalog.type"
+            ),
+        ),
+        ({"catalog": {"type": "hive"}}, "spec.catalog.type is 'hive'; allowed: spec.catalog.PROPERTY=VALUE, where "),
+        ({"catalog": {"a b": "x"}}, "spec.catalog.a b is 'x'; allowed: spec.catalog.PROPERTY=VALUE, where "),
+        (
+            {"catalog": {**REST, "s3.secret-access-key": "x"}},
+            (
+                "spec.catalog.s3.secret-access-key has a secret; remove the property, and set the variable "
+                "PYICEBERG_CATALOG__BARNABAS__S3__SECRET_ACCESS_KEY in spec.env by secretKeyRef"
+            ),
+        ),
+        (
+            {"catalog": {"type": "sql", "uri": "postgresql://me:secret@db/tables"}},
+            "spec.catalog.uri has a secret; remove the property, and set the variable PYICEBERG_CATALOG__BARNABAS__URI",
+        ),
+        (
+            {"options": {**ARCHIVE, "namespace": "lake"}},
+            "spec.options.namespace is lake; remove the option, and set the field spec.namespace",
+        ),
+        (
+            {"options": {**ARCHIVE, "catalog.type": "sql"}},
+            "spec.options.catalog.type is sql; remove the option, and set the field spec.catalog",
+        ),
+        (
+            {"job": "skew", "options": {"report": "/archive/r"}, "namespace": "lake"},
+            "spec.namespace is given; remove the field, because the job skew has no archive",
+        ),
         ({"options": {**ARCHIVE, "topics": "a"}}, "spec.options.topics is not an option of archive; allowed: topic, "),
         ({"options": {**ARCHIVE, "bootstrap": "x:1"}}, "spec.options.bootstrap is x:1; remove the option"),
         (

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from barnabas_jobs.app.catalog import JOBS
-from barnabas_jobs.planning.options import allowed
+from barnabas_jobs.planning.options import allowed, entry_pattern
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
 """The type names of booleans and times in the table of jobs; `_schema` writes every unknown type as `string`."""
@@ -32,7 +32,10 @@ def _entry(summary: str, options: Any) -> dict[str, Any]:
 
 
 def _option(field: Any) -> dict[str, Any]:
-    return {"required": field.required, "allowed": allowed(field.type), **_schema(inspect.type_info(field.type))}
+    shape = _schema(inspect.type_info(field.type))
+    pattern = entry_pattern(field.type)
+    of_entries = {} if pattern is None else {"type": "map", "pattern": pattern}
+    return {"required": field.required, "allowed": allowed(field.type), **shape, **of_entries}
 
 
 def _schema(kind: inspect.Type) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The run of one job: parse its options, start Spark, watch the job, and stop Spark."""
 
-import os
 import signal
 import sys
 import threading
@@ -62,7 +61,7 @@ def run_job(request: Request, pod: DriverPod | None) -> Ending:
             result = job.run(spark, options)
             # The job has its result. Ignore SIGTERM from here on, because a new run would only repeat the work.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    return ending_of(result, options)
+    return ending_of(result)
 
 
 @contextmanager
@@ -133,18 +132,17 @@ def _tell(listeners: Sequence[Listener], progress: Progress, last: bool) -> None
         listener.tell(progress, last)
 
 
-def ending_of(result: Any, options: Any) -> Ending:
-    """Return exit code, message and result of a job, and the ledger's folder if the job has an archive.
+def ending_of(result: Any) -> Ending:
+    """Return exit code, message and result of a job, and the table with the ledger if the job has an archive.
 
     The code of a continuous job that a signal ended is 128 plus the number of the signal, as for any program.
     """
-    archive = getattr(options, "archive", None)
     code, message = _judged(result)
     return Ending(
         exit=code,
         message=message,
         result=msgspec.to_builtins(result, str_keys=True),
-        ledger=None if archive is None else os.path.join(archive, "ledger"),
+        ledger=getattr(result, "table", None),
     )
 
 

@@ -7,7 +7,7 @@ import shutil
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -37,29 +37,26 @@ class LocalFolder:
         return str(self.path / name)
 
     def make(self, *folders: str) -> None:
-        """Make the folders durably, and check that the file system has hard links."""
+        """Make the folders durably."""
         with self._as_job_failed("cannot be written"):
             missing = [each for each in (self.path, *self.path.parents) if not each.exists()]
             for folder in folders:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             for made in missing:
-                _sync(made.parent)
-            _sync(self.path)
-            self._check_links()
+                sync(made.parent)
+            sync(self.path)
 
-    def _check_links(self) -> None:
-        """Raise OSError if the file system has no hard links, which `add` needs.
-
-        The check comes first, so that the job does no work that it could not commit.
-        """
+    def check_add(self) -> None:
+        """Raise JobFailed if the file system has no hard links, which `add` needs."""
         one = self.path / f".{uuid.uuid4().hex[:12]}{PARTIAL}"
         other = one.with_suffix(".link")
-        try:
-            one.touch()
-            os.link(one, other)
-        finally:
-            one.unlink(missing_ok=True)
-            other.unlink(missing_ok=True)
+        with self._as_job_failed("cannot be written"):
+            try:
+                one.touch()
+                os.link(one, other)
+            finally:
+                one.unlink(missing_ok=True)
+                other.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, name: str, taken: str) -> Iterator[None]:
@@ -78,7 +75,7 @@ class LocalFolder:
                 owner = lock.read().strip() or "another process"
                 raise JobFailed(f"{self._option}={self}: {owner} {taken}; wait until that run has ended") from None
             except OSError:
-                pass  # Two writers may run without a lock, but only one of them can add an entry with the next number.
+                pass  # Two runs may go on without a lock, but only one of them can add a file of a given name.
             with self._as_job_failed("cannot be written"):
                 lock.truncate(0)
                 lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -117,17 +114,8 @@ class LocalFolder:
                 return final.samefile(partial)
             finally:
                 partial.unlink(missing_ok=True)
-            _sync(final.parent)
+            sync(final.parent)
         return True
-
-    def replace(self, name: str, content: bytes) -> None:
-        """Replace a file atomically: after a crash it has the old content or the new one."""
-        final = self.path / name
-        partial = final.with_suffix(PARTIAL)
-        with self._as_job_failed(f"{name} cannot be written"):
-            _write_synced(partial, content)
-            partial.replace(final)
-            _sync(final.parent)
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size in bytes of each file below the folder."""
@@ -135,23 +123,29 @@ class LocalFolder:
             files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
             return {str(path.relative_to(self.path)): path.stat().st_size for path in files}
 
+    def older(self, folder: str, before_ms: int) -> list[str]:
+        """Return the names of the files below the folder that were last changed before a time in ms since 1970."""
+        with self._as_job_failed(f"{folder} cannot be read"):
+            files = (path for path in sorted((self.path / folder).rglob("*")) if path.is_file())
+            return [str(path.relative_to(self.path)) for path in files if path.stat().st_mtime * 1000 < before_ms]
+
     def sync(self, files: Iterable[str]) -> None:
         """Sync the files and their folders."""
         paths = [self.path / name for name in files]
         folders = {folder for path in paths for folder in path.parents if folder.is_relative_to(self.path)}
         with self._as_job_failed("the data files of this run cannot be flushed to disk"):
             for path in (*paths, *folders):
-                _sync(path)
+                sync(path)
 
     def remove(self, folder: str) -> None:
-        """Remove the folder recursively, except for files that cannot be removed."""
-        shutil.rmtree(self.path / folder, ignore_errors=True)
-
-    def sweep(self, folder: str) -> None:
-        """Remove the partial files that interrupted writes left in the folder."""
-        with self._as_job_failed(f"{folder} cannot be written"):
-            for partial in (self.path / folder).glob(f"*{PARTIAL}"):
-                partial.unlink(missing_ok=True)
+        """Remove the file or folder recursively, except for files that cannot be removed."""
+        path = self.path / folder
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
+                path.parent.rmdir()  # It fails unless the folder is empty.
 
     @contextmanager
     def _as_job_failed(self, what: str) -> Iterator[None]:
@@ -162,7 +156,7 @@ class LocalFolder:
             if error.errno == errno.ENOSPC:
                 hint = "; the disk is full: free some space, and run the job again"
             elif error.filename2 is not None and error.errno in NO_LINKS:
-                hint = "; an archive needs a file system with hard links"
+                hint = "; this folder needs a file system with hard links"
             kind = Refused if error.errno in NOT_OURS else JobFailed
             raise kind(f"{self._option}={self}: {what}: {error.strerror}{hint}") from error
 
@@ -174,7 +168,8 @@ def _write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file or the entries of a folder survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

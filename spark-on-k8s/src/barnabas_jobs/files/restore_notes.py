@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from barnabas_jobs.files.archive_folder import Store
+from barnabas_jobs.files.store import Store
 from barnabas_jobs.planning.errors import JobFailed
 
 RESTORES: Final = "restores"
@@ -27,6 +27,7 @@ class RestoreNotes:
         """
         try:
             self._store.make(RESTORES)
+            self._store.check_add()
         except JobFailed as failure:
             if not self._in_archive:
                 raise

@@ -1,8 +1,8 @@
-"""`archive`: copy the new records of a topic to Parquet, exactly once.
+"""`archive`: copy the new records of a topic to an Iceberg table, exactly once.
 
 A commit reads the missing ranges of offsets, writes their records to a new folder, syncs and counts them, checks that
-the topic is still the same, and adds one ledger entry. Files that an interrupted run leaves are in no entry, so they
-do not count. The next run removes them and reads the same ranges again.
+the topic is still the same, and adds one snapshot to the table. Files that an interrupted run leaves are in no
+snapshot, so they do not count. The next run removes them and reads the same ranges again.
 """
 
 import threading
@@ -13,24 +13,26 @@ from typing import Annotated, ClassVar
 import msgspec
 from pyspark.sql import SparkSession
 
+from barnabas_jobs.files.table_writer import begin
 from barnabas_jobs.jobs import verify
-from barnabas_jobs.jobs.archive_commit import Run, commit, fence, write
+from barnabas_jobs.jobs.archive_commit import Run, commit, write
 from barnabas_jobs.jobs.archive_standing import ArchiveStanding
 from barnabas_jobs.jobs.archive_stream import SignalName, Stream, until_signal
 from barnabas_jobs.jobs.location import archive_at
+from barnabas_jobs.kafka.last_records import last_records
 from barnabas_jobs.kafka.topics import Cluster, check_same_id
-from barnabas_jobs.planning.committed import Committed
+from barnabas_jobs.planning.archived import Identity
+from barnabas_jobs.planning.committed import Committed, LostRange
 from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.ledger import LostRange, check_topic
-from barnabas_jobs.planning.options import Bootstrap, Count, JobOptions, Location, Rule, TopicName
-from barnabas_jobs.planning.ranges import Bounds, check_log_holds, first_of, gone, pending
+from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, Count, Rule
+from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, check_tails, first_of, gone, pending
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
 from barnabas_jobs.spark.records import of_topic, reading
 from barnabas_jobs.spark.standing import reported
 
 
-class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `archive`.
 
     `commit_records` is the maximum number of records in a commit. After an interruption, at most this many records must
@@ -38,6 +40,7 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     RULES: ClassVar = (
+        *ArchiveOptions.RULES,
         Rule(
             kind="excludes",
             option="delete_archived",
@@ -48,8 +51,6 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     )
 
     bootstrap: Bootstrap
-    topic: TopicName
-    archive: Location
     commit_records: Count = 5_000_000
     fail_on_data_loss: bool = True
     delete_archived: Annotated[
@@ -63,14 +64,15 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Result(JobResult, frozen=True, kw_only=True):
-    """The result of a run: the records and bytes that the run added, and all archived records of this topic id.
+    """The result of a run: the records and bytes that the run added, and all records of the table.
 
-    `left_out` counts offsets without a committed record, such as those of aborted transactions. `ended_by` is the
-    signal that ended a continuous run.
+    `table` is the name of the table in the catalog. `left_out` counts offsets without a committed record, such as those
+    of aborted transactions. `ended_by` is the signal that ended a continuous run.
     """
 
     topic: str
     topic_id: str
+    table: str
     commits: int
     records: int
     bytes: int
@@ -98,21 +100,24 @@ def run(
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
     columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
-    job = Run(spark, cluster, archive_at(spark, options.archive), topic, columns, clock)
+    tables = archive_at(spark, options)
+    writer = begin(tables, Identity(topic.name, topic.topic_id, cluster.cluster_id()), clock)
+    job = Run(spark, cluster, writer, tables.store, topic, columns, clock)
     ended_by: SignalName | None = None
-    with job.folder.written_by_us(), reading(spark, options.topic):
-        committed, swept_runs = _begun(job, options)
-        progress = ArchiveStanding(job, committed)
-        with reported(progress.now):
+    with reading(spark, options.topic):
+        swept_runs = _recovered(job)
+        committed = Committed(writer.head, writer.records)
+        with reported(ArchiveStanding(job, committed).now):
             _commits(job, options, committed)
             if options.continuous:
                 with until_signal(stopping) as ending:
-                    Stream(job, ending.event, committed, progress).run(options.trigger_seconds, options.commit_records)
+                    Stream(job, ending.event, committed).run(options.trigger_seconds, options.commit_records)
                 ended_by = ending.ended_by
         deleted_before = _delete_archived(job) if options.delete_archived else {}
     return Result(
         topic=topic.name,
         topic_id=topic.topic_id,
+        table=writer.archived().table,
         commits=committed.commits,
         records=committed.records,
         bytes=committed.bytes,
@@ -126,37 +131,28 @@ def run(
     )
 
 
-def _begun(job: Run, options: Options) -> tuple[Committed, int]:
-    """Remove the files that interrupted runs left; return the end of the archive, and the number of these runs.
-
-    If an interrupted run might still commit an entry, first commit an empty entry with the same number, so that the
-    commit of the interrupted run fails.
-    """
-    ledger, left = job.folder.survey_sums()
-    check_topic(ledger, options.topic, options.archive)
-    number, topic_id = ledger.count, job.topic.topic_id
-    if left.fence:
-        fence(job, number)
-        number += 1
-    job.folder.sweep(left.runs, number)
-    committed = Committed(number, ledger.ends(topic_id), ledger.records(topic_id), ledger.last_commit_ms)
-    return committed, len(left.runs)
+def _recovered(job: Run) -> int:
+    """Finish or remove what interrupted runs left, and return the number of removed folders."""
+    job.writer.recover_rows()
+    config = job.cluster.own_config(job.topic.name)
+    return job.writer.remove_left_over(job.writer.run_folders(), len(job.topic.partitions), config)
 
 
 def _commits(job: Run, options: Options, committed: Committed) -> None:
     ends, log = committed.ends, job.cluster.bounds(job.topic)
     check_log_holds(job.topic.name, ends, log)
+    tails = job.writer.head.tails if job.writer.head else {}
+    check_tails(job.topic.name, tails, last_records(options.bootstrap, options.topic, ends), log)
     lost = _lost(job.topic.name, options, ends, log)
     offsets = sum(each.offsets for each in pending(ends, log))
     while (ranges := first_of(pending(ends, log), options.commit_records)) or lost:
         wanted = [each for each in ranges if each.offsets > 0]
         records = of_topic(job.spark, options.bootstrap, options.topic, wanted)
-        written = write(job, committed.number, records, offsets)
-        committed.add(commit(job, committed.number, written, ranges, lost))
+        commit(job, committed, write(job, records, ranges, offsets), ranges, lost)
         lost = []
 
 
-def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[LostRange]:
+def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bounds]) -> list[OffsetRange]:
     """Return the ranges that the topic deleted before they were archived, and move `ends` past these ranges.
 
     Raises Refused if there are such ranges and `fail_on_data_loss` is true.
@@ -165,10 +161,10 @@ def _lost(topic: str, options: Options, ends: dict[int, int], log: dict[int, Bou
     if ranges and options.fail_on_data_loss:
         raise Refused(
             f"{topic}: {', '.join(map(str, ranges))} was deleted from the topic before it was archived; "
-            "with fail_on_data_loss=false the archive continues after the gap, and the ledger records the gap"
+            "with fail_on_data_loss=false the archive continues after the gap, and the table of ranges records the gap"
         )
     ends.update({each.partition: each.end for each in ranges})
-    return [LostRange(*each) for each in ranges]
+    return ranges
 
 
 def _delete_archived(job: Run) -> dict[int, int]:
@@ -176,11 +172,10 @@ def _delete_archived(job: Run) -> dict[int, int]:
 
     Raises JobFailed if topic and archive differ.
     """
-    generation = job.folder.ledger().generation(job.topic.name, job.topic.topic_id)
+    archived = job.writer.archived()
     compared = verify.compare(
         job.spark,
-        job.folder,
-        generation,
+        archived,
         verify.Live(job.cluster, job.topic, job.cluster.bounds(job.topic)),
         only_shared=True,  # The topic no longer has the other archived records, so only shared ones are compared.
     )
@@ -188,7 +183,7 @@ def _delete_archived(job: Run) -> dict[int, int]:
         raise JobFailed(
             f"delete_archived: {job.topic.name} and its archive differ, so nothing was deleted: {compared.summary}"
         )
-    before = {each.partition: each.end for each in generation.spans()}
+    before = {each.partition: each.end for each in archived.spans()}
     check_same_id(job.cluster, job.topic)
     job.cluster.delete_records(job.topic.name, before)
     return before

@@ -1,6 +1,5 @@
 """The lag of an archive behind its topic, which the archive job shows while it runs."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -14,18 +13,13 @@ ASK_S: Final = 5.0
 
 
 class ArchiveStanding:
-    """The lag of this run's archive behind its topic.
-
-    For each partition, `read` has the offset up to which a continuous run has read. Offsets in `read` may be higher
-    than the ends of the archive, because transaction markers are read but not archived.
-    """
+    """The lag of this run's archive behind its topic."""
 
     def __init__(self, job: Run, committed: Committed) -> None:
         self._job = job
         self._committed = committed
         self._asked_s = -ASK_S
         self._behind: int | None = None
-        self.read: Mapping[int, int] = {}
 
     def now(self) -> Standing:
         """Return the time of the archive's last commit, and the archive's lag behind the topic.
@@ -37,5 +31,5 @@ class ArchiveStanding:
             self._asked_s = now_s
             with suppress(JobFailed):
                 log = self._job.cluster.bounds(self._job.topic)
-                self._behind = offsets_behind([dict(self._committed.ends), self.read], log)
+                self._behind = offsets_behind(self._committed.ends, log)
         return Standing(self._committed.last_commit_ms, self._behind)

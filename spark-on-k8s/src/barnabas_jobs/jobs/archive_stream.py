@@ -1,6 +1,6 @@
 """The continuous form of `archive`: a Structured Streaming query, each of whose batches is one commit.
 
-A query starts at the offsets where the ledger ends, and ignores the checkpoints of earlier queries. So after a stop,
+A query starts at the offsets where the table ends, and ignores the checkpoints of earlier queries. So after a stop,
 the records of an uncommitted batch are read again, and those of a committed batch are not. A signal ends the query
 between two commits.
 """
@@ -8,7 +8,9 @@ between two commits.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from signal import Signals, signal
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Final, Literal
 
@@ -16,12 +18,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.jobs.archive_commit import Run, commit, write
-from barnabas_jobs.jobs.archive_standing import ArchiveStanding
 from barnabas_jobs.planning.committed import Committed
 from barnabas_jobs.planning.errors import JobFailed, JobFailedLate
 from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import read_to, stream_of_topic
+from barnabas_jobs.spark.records import batch_ends, stream_of_topic
 
 POLL_S: Final = 0.2
 LATE_S: Final = 3600.0
@@ -33,15 +34,10 @@ SignalName = Literal["SIGTERM", "SIGINT"]
 class Stream:
     """A streaming query that archives a topic."""
 
-    def __init__(self, job: Run, stopping: threading.Event, committed: Committed, progress: ArchiveStanding) -> None:
-        self._progress = progress
+    def __init__(self, job: Run, stopping: threading.Event, committed: Committed) -> None:
         self._committed = committed
         self._job = job
-        self._unknown: set[int] = set()
-        """The partitions that appear in no ledger entry yet.
-
-        The next ledger entry has the start offsets of these partitions, even if it has none of their records.
-        """
+        self._checkpoint = Path()
         self._stopping = stopping
         self._busy = threading.Lock()
         self._failed: Exception | None = None
@@ -60,10 +56,11 @@ class Stream:
             raise JobFailedLate(str(failure)) from failure
 
     def _run(self, trigger_seconds: int, records_max: int) -> None:
-        with spark_failures(f"archiving {self._job.topic.name}"):
+        with spark_failures(f"archiving {self._job.topic.name}"), TemporaryDirectory(prefix="archive-") as checkpoint:
+            self._checkpoint = Path(checkpoint)
             query = self._begin(trigger_seconds, records_max)
             while query.isActive and not self._stopping.wait(POLL_S):
-                self._progress.read = read_to(query, self._job.topic.name)
+                pass
             if query.isActive:
                 with self._busy:  # A batch holds the lock, so the query stops between two batches.
                     query.stop()
@@ -75,7 +72,7 @@ class Stream:
         topic = self._job.topic.name
         records = stream_of_topic(self._job.spark, self._job.cluster.bootstrap, topic, self._starts(), records_max)
         writer = records.writeStream.foreachBatch(self._batch).trigger(processingTime=f"{trigger_seconds} seconds")
-        return writer.start()
+        return writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
 
     def _starts(self) -> dict[int, int]:
         """Return by partition the offset at which the query starts.
@@ -83,36 +80,29 @@ class Stream:
         This is the offset after the last archived one, or the start of the log if the archive lacks the partition.
         """
         ends, log = self._committed.ends, self._job.cluster.bounds(self._job.topic)
-        self._unknown = log.keys() - ends.keys()
-        ends.update({partition: log[partition].earliest for partition in self._unknown})
+        ends.update({partition: bounds.earliest for partition, bounds in log.items() if partition not in ends})
         return {partition: ends[partition] for partition in log}
 
-    def _batch(self, records: DataFrame, _: int) -> None:
+    def _batch(self, records: DataFrame, number: int) -> None:
         if self._failed is not None or self._stopping.is_set() or not self._busy.acquire(blocking=False):
             return
         try:
-            self._commit(records)
+            self._commit(records, number)
         except Exception as error:
             self._failed = error
             raise
         finally:
             self._busy.release()
 
-    def _commit(self, records: DataFrame) -> None:
-        """Commit a batch as one ledger entry, which ends after the last record of the batch in each partition.
+    def _commit(self, records: DataFrame, number: int) -> None:
+        """Commit a batch, which ends where it was read to, as Spark planned before it began.
 
-        Offsets after that record, such as those of transaction markers, belong to a later ledger entry.
+        So offsets without a record, such as those of transaction markers, are archived, too.
         """
-        archived, number = self._committed.ends, self._committed.number
-        written = write(self._job, number, records)
-        ends = {partition: found.last + 1 for partition, found in written.found.items()}
-        if ends:
-            ends = {partition: archived[partition] for partition in self._unknown} | ends
-            ranges = [
-                OffsetRange(partition, archived.get(partition, 0), end) for partition, end in sorted(ends.items())
-            ]
-            self._committed.add(commit(self._job, number, written, ranges, []))
-            self._unknown.clear()
+        archived, planned = self._committed.ends, batch_ends(self._checkpoint, number, self._job.topic.name)
+        ranges = [OffsetRange(each, archived.get(each, 0), end) for each, end in sorted(planned.items())]
+        if any(each.offsets for each in ranges):
+            commit(self._job, self._committed, write(self._job, records, ranges), ranges, [])
 
 
 class Stopping:

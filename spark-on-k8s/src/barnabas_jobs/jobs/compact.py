@@ -1,160 +1,121 @@
-"""`compact`: merge the small files of an archive, such as those that a continuous archive commits every minute.
+"""`compact`: join the small files of an archive, such as those that a continuous archive commits every minute.
 
-Each merge is a commit that adds one entry to the archive's ledger. The files of this entry replace the files of the
-merged entries. The replaced files stay for a day, because other runs may be reading them, and a later run removes them.
+All joined files replace the small ones in one snapshot, beside an archive that goes on. Files that no snapshot names
+any more stay for a day, because other runs may be reading them, and a later run removes them.
 """
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.archive_tables import DATA, RANGES, ArchiveTables, data_files, for_spark
+from barnabas_jobs.files.table_compaction import files_to_join, join_rows, remove_unnamed, replace
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.planning.compaction import (
-    fencing_entry,
-    groups_to_join,
-    joining_entry,
-    records_of,
-    replaced_runs,
-)
+from barnabas_jobs.planning.archived import SCHEMA
 from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.ledger import DataFile, Entry, Generation, Ledger, check_topic, sums_of
-from barnabas_jobs.planning.options import Count, JobOptions, Location, TopicName
+from barnabas_jobs.planning.options import ArchiveOptions, Count
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import PAGE_CHECKSUMS, counts, write_parquet
+from barnabas_jobs.spark.records import files_of_table, write_parquet
+
+KEEP_MS: Final = 24 * 3_600_000
+"""The time in ms for which files stay that no snapshot names, because runs may still read them, or commit them."""
 
 
-class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The options of `compact`, which joins commits of an archive into new ones of at most `commit_records` records."""
+class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of `compact`; a joined file has the records of one day, and at most `commit_records` records."""
 
-    topic: TopicName
-    archive: Location
     commit_records: Count = 5_000_000
 
 
 class Result(JobResult, frozen=True, kw_only=True):
-    """The result: `joined_commits` commits were joined into `commits` new ones.
+    """The result: `joined_files` small files were joined, so `files_before` files became `files_after`.
 
-    `removed_runs` is the number of run folders that were removed, because an earlier run of `compact` had replaced
-    their files by joined ones.
+    `removed_files` is the number of files that no snapshot named any more.
     """
 
     topic: str
-    joined_commits: int
-    commits: int
+    table: str
+    joined_files: int
     files_before: int
     files_after: int
-    removed_runs: int
+    removed_files: int
 
 
 class Compaction(NamedTuple):
-    """The parameters that all commits of a run share."""
+    """The parameters that all tables of a run share."""
 
     spark: SparkSession
-    folder: ArchiveFolder
-    clock: Callable[[], float]
-
-    @property
-    def now_ms(self) -> int:
-        """The present time in ms since 1970."""
-        return int(self.clock() * 1000)
+    tables: ArchiveTables
+    records_max: int
+    before_ms: int
 
 
 def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time.time) -> Result:
-    """Join the small files of an archive's commits, and remove the files that were replaced at least a day ago.
+    """Join the small files of all tables of a topic, and remove files that no snapshot has named for a day.
 
     Raises JobFailed on failure; what was committed before the failure stays.
     """
-    job = Compaction(spark, archive_at(spark, options.archive), clock)
-    with job.folder.written_by_us():
-        ledger = _begun(job, options)
-        generations = [ledger.generation(options.topic, each) for each in ledger.topic_ids()]
-        removed = sum(_remove_replaced(job, each) for each in generations)
-        joined, entries = 0, list(ledger.entries)
-        for generation in generations:
-            for group in groups_to_join(generation, options.commit_records):
-                entries.append(_joined(job, len(entries), generation, group))
-                joined += len(group)
-        job.folder.pack_all(entries)
-    after = [Ledger(tuple(entries)).generation(options.topic, each.topic_id) for each in generations]
+    tables = archive_at(spark, options)
+    job = Compaction(spark, tables, options.commit_records, int(clock() * 1000) - KEEP_MS)
+    found = list(tables.tables(options.topic))
+    if not found:
+        raise Refused(f"archive={tables}: there is no archive of the topic {options.topic!r}; run `archive` first")
+    before = sum(len(data_files(each)) for each in found)
+    joined = sum(_join(job, each) for each in found)
+    removed = sum(_tidy(job, each) for each in found)
     return Result(
         topic=options.topic,
-        joined_commits=joined,
-        commits=len(entries) - len(ledger.entries),
-        files_before=sum(len(each.files) for each in generations),
-        files_after=sum(len(each.files) for each in after),
-        removed_runs=removed,
+        table=".".join(found[-1].name()),
+        joined_files=joined,
+        files_before=before,
+        files_after=sum(len(data_files(each)) for each in found),
+        removed_files=removed,
     )
 
 
-def _begun(job: Compaction, options: Options) -> Ledger:
-    """Remove the files that interrupted runs left in the archive, and return the ledger.
-
-    If an interrupted run might still commit an entry, first commit an empty entry with the same number, so that the
-    commit of the interrupted run fails.
-    """
-    ledger, left = job.folder.survey()
-    check_topic(sums_of(ledger.entries), options.topic, options.archive)
-    if not ledger.entries:
-        raise Refused(f"archive={options.archive} is empty: run `archive` first")
-    if left.fence:
-        fence = fencing_entry(len(ledger.entries), ledger.entries[-1], job.now_ms)
-        job.folder.commit(fence)
-        ledger = Ledger((*ledger.entries, fence))
-    job.folder.sweep(left.runs, len(ledger.entries))
-    return ledger
+def _join(job: Compaction, table: Table) -> int:
+    """Join the small files of a data table, and return the number of files that were joined."""
+    groups = files_to_join(table, job.records_max)
+    new = [uri for group in groups for uri in _joined(job, table, group)]
+    old = [each for group in groups for each in group]
+    if old:
+        replace(table, old, new)
+    return len(old)
 
 
-def _remove_replaced(job: Compaction, generation: Generation) -> int:
-    """Remove the run folders whose files were replaced, and return the number of removed folders.
-
-    Raises JobFailed, and removes no folder, if a file of the archive is missing.
-    """
-    replaced = replaced_runs(generation, job.now_ms) & set(job.folder.runs_of(generation.topic_id))
-    if replaced:
-        job.folder.paths(generation)
-    for run_folder in sorted(replaced):
-        job.folder.store.remove(run_folder)
-    return len(replaced)
-
-
-def _joined(job: Compaction, number: int, generation: Generation, group: Sequence[Entry]) -> Entry:
-    """Join the data files of a group of ledger entries into new files, and commit a ledger entry with the new files.
-
-    If joining fails, remove the new files and raise JobFailed.
-    """
-    run_folder = job.folder.new_run(generation.topic_id, number)
-    files = [file for entry in group for file in entry.files]
-    wanted = records_of(generation, group)
-    try:
-        found = write_joined(job, files, run_folder, sum(wanted.values()))
-        if found != wanted:
-            raise JobFailed(
-                f"{run_folder}: the joined files have these numbers of records by partition: {found}; the ledger has "
-                f"{wanted}. The archive is damaged, or the file system or object store does not yet list all files. "
-                "No file was replaced; run `verify` to list the damage."
-            )
-        entry = joining_entry(number, group, generation.entries[-1], job.folder.synced(run_folder), job.now_ms)
-    except JobFailed:
-        job.folder.store.remove(run_folder)
-        raise
-    job.folder.commit(entry)
-    return entry
+def _joined(job: Compaction, table: Table, group: Sequence[DataFile]) -> list[str]:
+    """Write the records of small files into one new file, which no snapshot names yet, and return its URI."""
+    store, records = job.tables.store, sum(each.record_count for each in group)
+    folder = job.tables.in_store(f"{table.location()}/{DATA}/joined={uuid.uuid4().hex}")
+    if folder is None:
+        raise Refused(f"table={table.name()[-1]}: its location {table.location()} is not in archive={job.tables}")
+    with spark_failures(f"joining files of {table.name()[-1]}"), phase(job.spark, "joining", records):
+        paths = [for_spark(each.file_path) for each in group]
+        old = files_of_table(job.spark, paths, has_json=SCHEMA in table.properties)
+        given = write_parquet(old.coalesce(1), store.url(folder))
+    names = [name for name in store.sizes(folder) if name.endswith(".parquet")]
+    store.sync(names)
+    if given != records:
+        store.remove(folder)
+        raise JobFailed(
+            f"table={table.name()[-1]}: {len(group)} files were to have {records} records, but have {given}. The "
+            "archive is damaged. No file was replaced; run `verify` to list the damage."
+        )
+    return [f"{job.tables.root}/{name}" for name in names]
 
 
-def write_joined(job: Compaction, files: Sequence[DataFile], run_folder: str, records: int) -> dict[int, int]:
-    """Write the joined files, read them again, and return their number of records by partition."""
-    url = job.folder.store.url
-    with spark_failures(f"joining files of {job.folder}"):
-        reader = job.spark.read.option("basePath", job.folder.data).option(PAGE_CHECKSUMS, "true")
-        old = reader.parquet(*(url(file.path) for file in files)).drop("topic_id", "run")
-        joined = old.repartition("date", "partition").drop("date")  # Each day of a partition gets one file.
-        with phase(job.spark, "joining", records):
-            write_parquet(joined.withColumn("partition", F.col("partition").cast("int")), url(run_folder))
-        paths = [url(file.path) for file in job.folder.synced(run_folder)]
-        return {partition: each.records for partition, each in counts(job.spark, job.folder.data, paths).items()}
+def _tidy(job: Compaction, table: Table) -> int:
+    """Join the files of the table of ranges, and return the number of removed files of both tables."""
+    ranges = job.tables.load(f"{table.name()[-1]}{RANGES}")
+    removed = remove_unnamed(job.tables, table, job.before_ms)
+    if ranges is not None:
+        join_rows(ranges)
+        removed += remove_unnamed(job.tables, ranges, job.before_ms)
+    return removed

@@ -31,18 +31,22 @@ from barnabas_jobs.planning.lag.report import (
     lag_page,
 )
 from barnabas_jobs.planning.options import (
+    CATALOG_OF_BUCKET,
+    ArchiveOptions,
     Bootstrap,
+    Catalog,
     Count,
     Folder,
     JobOptions,
     Location,
+    Namespace,
     Time,
     TopicName,
     range_rule,
     since_1970_ms,
 )
 from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.ranges import pending
+from barnabas_jobs.planning.ranges import OffsetRange, pending
 from barnabas_jobs.spark.commits import (
     KEY,
     PLACE,
@@ -60,7 +64,7 @@ from barnabas_jobs.spark.commits import (
 )
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
-from barnabas_jobs.spark.records import of_files, of_topic, reading
+from barnabas_jobs.spark.records import in_ranges, of_files, of_topic, reading
 
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]
@@ -76,7 +80,10 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     lag is looked up for about `lag_samples` commits, spread evenly over all commits.
     """
 
-    RULES: ClassVar = (range_rule("time"),)  # In an empty time range, every group would seem to meet the objective.
+    RULES: ClassVar = (
+        CATALOG_OF_BUCKET,
+        range_rule("time"),
+    )  # In an empty time range, every group would seem to meet the objective.
 
     bootstrap: Bootstrap
     report: Folder
@@ -85,6 +92,8 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     from_time: Time | None = None
     to_time: Time | None = None
     archive: Location | None = None
+    catalog: Catalog = msgspec.field(default_factory=dict)
+    namespace: Namespace = "barnabas"
     max_records: Records | None = None
     max_seconds: Seconds | None = None
     lag_samples: Count = 100_000
@@ -164,15 +173,18 @@ def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[D
     """
     if options.archive is None:
         return *_of_topic_beyond(spark, cluster, {}), True
-    folder = archive_at(spark, options.archive)
-    generation = folder.survey()[0].chosen(None)
-    if generation.topic != CONSUMER_OFFSETS:
-        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {CONSUMER_OFFSETS}")
-    archived = of_files(spark, folder.data, folder.paths(generation))
-    if not cluster.has(CONSUMER_OFFSETS) or cluster.topic(CONSUMER_OFFSETS).topic_id != generation.topic_id:
-        return archived, generation.records, False
-    beyond, total = _of_topic_beyond(spark, cluster, generation.ends())
-    return archived.unionByName(beyond), generation.records + total, True
+    place = ArchiveOptions(
+        topic=CONSUMER_OFFSETS, archive=options.archive, catalog=options.catalog, namespace=options.namespace
+    )
+    archived = archive_at(spark, place).topic(CONSUMER_OFFSETS)
+    records = of_files(spark, archived.paths())
+    if not cluster.has(CONSUMER_OFFSETS) or cluster.topic(CONSUMER_OFFSETS).topic_id != archived.topic_id:
+        return records, archived.records, False
+    ends = archived.ends()
+    # A commit that comes meanwhile is in the files, but not in `ends`: its records are read from the topic.
+    known = in_ranges(records, [OffsetRange(partition, 0, end) for partition, end in ends.items()])
+    beyond, total = _of_topic_beyond(spark, cluster, ends)
+    return known.unionByName(beyond), archived.records + total, True
 
 
 def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, int]) -> tuple[DataFrame, int]:

@@ -8,19 +8,26 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder, Store
+from barnabas_jobs.files.archive_tables import ArchiveTables
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.files.report_folder import new_report
-from barnabas_jobs.planning.options import in_bucket
-from barnabas_jobs.spark.object_store import ObjectStore
+from barnabas_jobs.files.store import Store
+from barnabas_jobs.planning.options import ArchiveOptions, in_bucket
+from barnabas_jobs.spark.object_store import ObjectStore, for_tables
 
 RUN: Final = "spark.barnabas.run"
 """The Spark setting with the name of the run; the program that starts drivers gives it to all attempts of a run."""
 
 
-def archive_at(spark: SparkSession, location: str) -> ArchiveFolder:
-    """Return the archive at a path or URL. Raises JobFailed if the bucket of the URL cannot be reached."""
-    return ArchiveFolder(store_at(spark, location))
+def archive_at(spark: SparkSession, options: ArchiveOptions) -> ArchiveTables:
+    """Return the tables of the archive that the options name.
+
+    Tables in a bucket are read and written with the keys, endpoint and region that Spark has for the bucket, unless the
+    option `catalog` has others. Raises JobFailed if the bucket cannot be reached.
+    """
+    location = options.archive
+    given = {**(for_tables(spark, location) if in_bucket(location) else {}), **options.catalog}
+    return ArchiveTables(location, given, options.namespace, store_at(spark, location))
 
 
 def store_at(spark: SparkSession, location: str, option: str = "archive") -> Store:

@@ -7,13 +7,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
-from barnabas_jobs.files.archive_folder import ArchiveFolder
+from barnabas_jobs.files.archive_tables import ArchivedTopic
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ledger import Generation
-from barnabas_jobs.planning.options import Bootstrap, JobOptions, Location, TopicName
+from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, TopicName
 from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.phases import phase
@@ -28,7 +27,7 @@ TWICE: Final = "more than once"
 Match = Literal["offset", "order"]
 
 
-class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `verify`.
 
     `match=order` compares records by their order in each partition instead of by offset, for a topic into which a
@@ -37,8 +36,6 @@ class Options(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     bootstrap: Bootstrap
-    topic: TopicName
-    archive: Location
     topic_id: str | None = None
     against: TopicName | None = None
     match: Match = "offset"
@@ -72,8 +69,10 @@ class Result(JobResult, frozen=True, kw_only=True):
     """The result of a comparison; `differences` has the first differing records.
 
     `shorter_partitions` end earlier in the topic than in the archive: the topic has lost its last records.
+    `deleted_records` is the number of records that somebody has deleted from the table since they were archived.
     """
 
+    table: str
     topic: str
     topic_id: str
     live_topic: str
@@ -81,13 +80,19 @@ class Result(JobResult, frozen=True, kw_only=True):
     partitions: list[PartitionResult]
     damaged_partitions: list[int]
     shorter_partitions: list[int]
+    deleted_records: int
     differing_records: dict[str, int]
     differences: list[Difference]
 
     @property
     def fine(self) -> bool:
-        """True if topic and archive are equal, except for records that compaction has removed from the topic."""
+        """True if topic and archive are equal, except for records that were removed from one of them on purpose.
+
+        Compaction removes records from the topic, and another program may delete records from the table.
+        """
         allowed = {ONLY_IN_ARCHIVE} if self.compacted else set()
+        if self.differing_records.get(ONLY_IN_TOPIC, 0) <= self.deleted_records:
+            allowed.add(ONLY_IN_TOPIC)
         return not self.damaged_partitions and not self.shorter_partitions and set(self.differing_records) <= allowed
 
     @property
@@ -95,7 +100,7 @@ class Result(JobResult, frozen=True, kw_only=True):
         """The differences in one line, or `equal`."""
         kinds = [f"{count} records {kind}" for kind, count in self.differing_records.items()]
         damaged = [
-            f"the archive's files of partition {each} have more or fewer records than the archive's ledger says"
+            f"the table has more or fewer records of partition {each} than were archived"
             for each in self.damaged_partitions
         ]
         damaged += [
@@ -122,28 +127,24 @@ def run(spark: SparkSession, options: Options) -> Result:
 
     Raises JobFailed if either cannot be read, or if they have another topic name or topic id than the options allow.
     """
-    folder = archive_at(spark, options.archive)
-    ledger, _ = folder.survey()
+    archived = archive_at(spark, options).topic(options.topic, options.topic_id)
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.against or options.topic)
-    generation = ledger.chosen(options.topic_id)
-    if generation.topic != options.topic:
-        raise JobFailed(f"archive={options.archive} is of the topic {generation.topic!r}, not of {options.topic!r}")
-    if options.topic_id is None and options.against is None and generation.topic_id != topic.topic_id:
+    if options.topic_id is None and options.against is None and archived.topic_id != topic.topic_id:
         raise JobFailed(
-            f"topic={topic.name} has the id {topic.topic_id}, but the archive is of {', '.join(ledger.topic_ids())}: "
-            "the topic was deleted and created again. Set topic_id=... to compare with an earlier topic id."
+            f"topic={topic.name} has the id {topic.topic_id}, but the newest table of the archive, {archived.table}, "
+            f"is of {archived.topic_id}: the topic was deleted and created again. Run `archive` first, or set "
+            "topic_id=... to compare with an earlier topic id."
         )
     with reading(spark, topic.name):
-        result = compare(spark, folder, generation, Live(cluster, topic, cluster.bounds(topic)), options.match)
+        result = compare(spark, archived, Live(cluster, topic, cluster.bounds(topic)), options.match)
         check_same_id(cluster, topic)
         return result
 
 
 def compare(
     spark: SparkSession,
-    folder: ArchiveFolder,
-    generation: Generation,
+    archived: ArchivedTopic,
     live: Live,
     match: Match = "offset",
     *,
@@ -153,8 +154,8 @@ def compare(
 
     Other archived records are only counted; with `only_shared`, their keys and values need not be read.
     """
-    spans = generation.spans()
-    archived = of_files(spark, folder.data, folder.paths(generation))
+    spans, counted = archived.spans(), archived.records_by_partition()
+    records = in_ranges(of_files(spark, archived.paths()), [each._replace(start=0) for each in spans])
     nothing = Bounds(0, 0)
     if match == "offset":
         shared = [overlap(each, live.bounds.get(each.partition, nothing)) for each in spans]
@@ -163,32 +164,42 @@ def compare(
     wanted = [each for each in shared if each.offsets > 0]
     topic = of_topic(spark, live.cluster.bootstrap, live.topic.name, wanted)
     with spark_failures(f"comparing {live.topic.name} with its archive"):
-        whole = {row["partition"]: row["count"] for row in archived.groupBy("partition").count().collect()}
-        sides = _sides(archived, topic, wanted, match, only_shared)
-        with phase(spark, "comparing", generation.records):
+        whole = {row["partition"]: row["count"] for row in records.groupBy("partition").count().collect()}
+        sides = _sides(records, topic, wanted, match, only_shared)
+        with phase(spark, "comparing", archived.records):
             sums = _sums(sides)
         unequal = [partition for partition, row in sums.items() if not row["equal"]]
         kinds, differences = _differences(sides.where("inside"), unequal)
-    ledger_counts = generation.records_by_partition()
+    damaged, deleted = _missing(counted, whole, archived.records)
     return Result(
-        topic=generation.topic,
-        topic_id=generation.topic_id,
+        table=archived.table,
+        topic=archived.topic,
+        topic_id=archived.topic_id,
         live_topic=live.topic.name,
         compacted="compact" in live.cluster.config(live.topic.name).get("cleanup.policy", ""),
-        partitions=[_partition(each, live, shared, sums, ledger_counts) for each in spans],
-        damaged_partitions=[
-            each.partition for each in spans if whole.get(each.partition, 0) != ledger_counts[each.partition]
-        ],
-        shorter_partitions=[
-            each.partition for each in shared if match == "offset" and _ends_early(each.partition, live, generation)
-        ],
+        partitions=[_partition(each, live, shared, sums, counted) for each in spans],
+        damaged_partitions=damaged,
+        shorter_partitions=[each.partition for each in spans if match == "offset" and _ends_early(each, live)],
+        deleted_records=deleted,
         differing_records=kinds,
         differences=differences,
     )
 
 
-def _ends_early(partition: int, live: Live, generation: Generation) -> bool:
-    return partition not in live.bounds or live.bounds[partition].latest < generation.ends()[partition]
+def _missing(counted: Mapping[int, int], found: Mapping[int, int], records: int) -> tuple[list[int], int]:
+    """Return the damaged partitions, and the number of records that were deleted from the table on purpose.
+
+    `counted` is the number of records that were archived, and `found` the number in the files, by partition. `records`
+    is the number that the table itself says it has: if it misses as many as the files, they were deleted.
+    """
+    missing = {partition: count - found.get(partition, 0) for partition, count in counted.items()}
+    deleted = max(0, sum(counted.values()) - records)
+    are_deleted = all(count >= 0 for count in missing.values()) and sum(missing.values()) == deleted
+    return ([], deleted) if are_deleted else ([each for each, count in missing.items() if count], 0)
+
+
+def _ends_early(archived: OffsetRange, live: Live) -> bool:
+    return archived.partition not in live.bounds or live.bounds[archived.partition].latest < archived.end
 
 
 def _sides(
@@ -266,7 +277,7 @@ def _partition(
     live: Live,
     shared: list[OffsetRange],
     sums: dict[int, dict[str, int]],
-    ledger_counts: Mapping[int, int],
+    counted: Mapping[int, int],
 ) -> PartitionResult:
     found = sums.get(span.partition, {"archive": 0, "topic": 0, "equal": True})
     compared = next((each for each in shared if each.partition == span.partition), span)
@@ -277,6 +288,6 @@ def _partition(
         compared=(compared.start, compared.end),
         archive_records=found["archive"],
         topic_records=found["topic"],
-        ledger_records=ledger_counts[span.partition],
+        ledger_records=counted[span.partition],
         equal=bool(found["equal"]),
     )

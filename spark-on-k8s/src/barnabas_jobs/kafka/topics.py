@@ -7,10 +7,18 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from barnabas_jobs.credentials import for_librdkafka
+from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.ranges import Bounds
 from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
@@ -134,6 +142,30 @@ class Cluster:
                 self._answer(future, topic)
 
         self._with_leaders(delete)
+
+    def cluster_id(self) -> str:
+        """Return the id of the cluster."""
+        described: Any = self._answer(self._admin.describe_cluster(), "")
+        return str(described.cluster_id)
+
+    def group_offsets(self, topic: Topic) -> tuple[GroupOffset, ...]:
+        """Return the committed offsets of all groups in the topic.
+
+        Groups whose offsets brokers do not show, such as share groups, are left out.
+        """
+        places = [TopicPartition(topic.name, partition) for partition in topic.partitions]
+        listed: Any = self._answer(self._admin.list_consumer_groups(), topic.name)
+        asked: list[Any] = []
+        for group in listed.valid:
+            request = [ConsumerGroupTopicPartitions(group.group_id, places)]
+            asked += self._admin.list_consumer_group_offsets(request).values()
+        found: list[GroupOffset] = []
+        for future in asked:
+            with suppress(KafkaException):
+                answer = future.result(TIMEOUT_S)
+                kept = (each for each in answer.topic_partitions if each.offset >= 0 and each.error is None)
+                found += [GroupOffset(answer.group_id, each.partition, each.offset) for each in kept]
+        return tuple(sorted(found))
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
         """Create a topic, and wait until it can be written and read.

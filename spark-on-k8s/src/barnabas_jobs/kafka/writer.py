@@ -36,6 +36,8 @@ QUIET_SECONDS_MAX: Final = 600.0
 QUIET_POLL_S: Final = 0.5
 POLLED: Final = 5000
 """The number of records after which a task polls for acknowledgements, so that librdkafka's queue does not fill up."""
+BATCH_BYTES: Final = 1_000_000
+"""librdkafka's default size of a batch."""
 # Both limits of librdkafka are so high that only the topic's max.message.bytes limits the size of a record.
 BUFFER_KBYTES: Final = 262_144
 LARGEST_MESSAGE: Final = 250_000_000
@@ -78,7 +80,8 @@ class TopicWriter:
     """A writer that Spark sends to executors.
 
     For each partition, `bases` has the offset of the first restored record, `records` the number of records to restore,
-    and `ends` the end offset that the driver read before it started the tasks.
+    and `ends` the end offset that the driver read before it started the tasks. A batch of several records has at most
+    `batch_bytes` bytes, so that it is not above the topic's max.message.bytes.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class TopicWriter:
         records: Mapping[int, int],
         ends: Mapping[int, int],
         quiet_s: float = QUIET_S,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
@@ -96,6 +100,7 @@ class TopicWriter:
         self.records = dict(records)
         self.ends = dict(ends)
         self.quiet_s = quiet_s
+        self.batch_bytes = min(batch_bytes, BATCH_BYTES)
 
     def __call__(self, records: Iterable[Record], *, is_again: bool = False) -> Iterator[tuple[int, int, int]]:
         """Write records, which are sorted by partition and offset.
@@ -104,7 +109,8 @@ class TopicWriter:
         is true if an earlier attempt of the task may have written some of the records. Raises NotWritten if another
         client has written to a partition, or if brokers refuse a record or do not answer.
         """
-        producer = Producer({"bootstrap.servers": self.bootstrap, **PRODUCER, **for_librdkafka()})
+        own = {"bootstrap.servers": self.bootstrap, "batch.size": self.batch_bytes}
+        producer = Producer({**own, **PRODUCER, **for_librdkafka()})
         for partition, of_partition in groupby(records, key=itemgetter(0)):
             yield self._write(producer, partition, of_partition, is_again)
 

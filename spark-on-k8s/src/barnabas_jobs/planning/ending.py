@@ -30,7 +30,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The exit code of a job, a message in one line, the result, and the ledger's folder if there is one."""
+    """The exit code of a job, a message in one line, the result, and the table that is the ledger, if there is one."""
 
     exit: int
     message: str

@@ -3,9 +3,10 @@
 Errors name the option, its value and what is allowed.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -19,10 +20,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for the values of two options, as data for the operator; `allowed` says which values are permitted.
 
     `ordered`: if both options are given, `option` must be less than `other`. `needs`: if `option` is given, `other`
-    must be true. `excludes`: at most one of the two options may be true.
+    must be true. `excludes`: at most one of the two options may be true. `bucket-needs`: if `option` is in a bucket,
+    `other` must be given.
     """
 
-    kind: Literal["ordered", "needs", "excludes"]
+    kind: Literal["ordered", "needs", "excludes", "bucket-needs"]
     option: str
     other: str
     allowed: str
@@ -30,14 +32,19 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def problem(self, options: Any) -> str | None:
         """Return how the options break the rule, or None if they keep it."""
         one, other = getattr(options, self.option), getattr(options, self.other)
-        broken = {
-            "ordered": one is not None and other is not None and one >= other,
-            "needs": one is not None and other is not True,
-            "excludes": one is True and other is True,
-        }
-        if not broken[self.kind]:
+        match self.kind:
+            case "ordered":
+                is_broken = one is not None and other is not None and one >= other
+            case "needs":
+                is_broken = one is not None and other is not True
+            case "excludes":
+                is_broken = one is True and other is True
+            case "bucket-needs":
+                is_broken = in_bucket(one) and not other
+        if not is_broken:
             return None
-        return f"{self.option}={_option_text(one)} and {self.other}={_option_text(other)}; allowed: {self.allowed}"
+        shown = "nothing" if self.kind == "bucket-needs" else _option_text(other)
+        return f"{self.option}={_option_text(one)} and {self.other}={shown}; allowed: {self.allowed}"
 
 
 def range_rule(of: str) -> Rule:
@@ -65,6 +72,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 msgspec.structs.force_setattr(self, field.name, msgspec.convert(value, field.type))
             except msgspec.ValidationError:
                 raise BadOption(f"{field.name}={value!r}; allowed: {allowed(field.type)}") from None
+            _check_entries(field.name, field.type, value)
         for rule in self.RULES:
             if problem := rule.problem(self):
                 raise BadOption(problem)
@@ -95,6 +103,22 @@ Location = Annotated[
     ),
 ]
 """A folder or S3 URL, without the characters that Spark takes for patterns."""
+Catalog = Annotated[
+    dict[str, str],
+    msgspec.Meta(
+        description="catalog.PROPERTY=VALUE, where PROPERTY is one of PyIceberg's catalogs, such as uri, warehouse or "
+        "s3.endpoint; catalog.type must be sql, rest or glue",
+        extra_json_schema={"pattern": r"^(type=(sql|rest|glue)|(?!type=)[a-zA-Z0-9._-]+=.+)$"},
+    ),
+]
+"""The properties of the catalog that has an archive's tables. The pattern is for one property as `PROPERTY=VALUE`."""
+Namespace = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-zA-Z0-9_]{1,63}(\.[a-zA-Z0-9_]{1,63}){0,3}$",
+        description="a namespace of the catalog: names of letters, digits and '_', with dots between them",
+    ),
+]
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its time zone, such as 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -109,8 +133,34 @@ def in_bucket(location: object) -> bool:
     return isinstance(location, str) and location.startswith("s3a://")
 
 
+CATALOG_OF_BUCKET: Final = Rule(
+    kind="bucket-needs",
+    option="archive",
+    other="catalog",
+    allowed="s3a://BUCKET/FOLDER together with catalog.type and the other properties of a catalog, because only the "
+    "archive in a folder has a catalog of its own",
+)
+
+
+class ArchiveOptions(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of the jobs that write or read an archive.
+
+    `archive` is where the tables of all topics are stored. `catalog` has the properties of the catalog that names the
+    tables; without them, the catalog is a file in the folder `archive`.
+    """
+
+    RULES: ClassVar[Sequence[Rule]] = (CATALOG_OF_BUCKET,)
+
+    topic: TopicName
+    archive: Location
+    catalog: Catalog = {}
+    namespace: Namespace = "barnabas"
+
+
 def parse(kind: type[Options], words: Sequence[str]) -> Options:
     """Parse arguments of the form `NAME=VALUE` into an instance of `kind`; commas separate the items of a list.
+
+    A word for one entry of a mapping has the form `NAME.KEY=VALUE`.
 
     Raises BadOption if an option is unknown, given twice or wrong, or if a required option is missing.
     """
@@ -118,15 +168,37 @@ def parse(kind: type[Options], words: Sequence[str]) -> Options:
     given: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or name not in fields:
+        mapping, _, key = name.partition(".")
+        is_entry = bool(key) and mapping in fields and _is_mapping(fields[mapping].type)
+        if not equals or not (is_entry or name in fields):
             raise BadOption(f"--option {word}; allowed: NAME=VALUE, with NAME one of {', '.join(fields)}")
-        if name in given:
+        into, own = (given.setdefault(mapping, {}), key) if is_entry else (given, name)
+        if own in into:
             raise BadOption(f"--option {name}: the option is given twice; give each option once")
-        given[name] = _value(name, value, fields[name].type)
+        into[own] = value if is_entry else _value(name, value, fields[name].type)
     for name, field in fields.items():
         if field.required and name not in given:
             raise BadOption(f"--option {name}=...: the option is missing; allowed: {allowed(field.type)}")
     return kind(**given)
+
+
+def entry_pattern(kind: Any) -> str | None:
+    """Return the pattern of an entry `KEY=VALUE` of a mapping, or None if the type is no mapping with a pattern."""
+    return _extra(inspect.type_info(kind), "pattern") if _is_mapping(kind) else None
+
+
+def _is_mapping(kind: Any) -> bool:
+    return isinstance(_described(kind), inspect.DictType)
+
+
+def _check_entries(name: str, kind: Any, value: Any) -> None:
+    """Raise BadOption if an entry of a mapping does not match the pattern of the mapping's type."""
+    pattern = entry_pattern(kind)
+    if pattern is None:
+        return
+    for key, each in value.items():
+        if re.search(pattern, f"{key}={each}") is None:
+            raise BadOption(f"{name}.{key}={each}; allowed: {allowed(kind)}")
 
 
 def _value(name: str, text: str, kind: Any) -> Any:
@@ -139,7 +211,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 def allowed(kind: Any) -> str:
     """Return the allowed values of a field, in words."""
-    description = _description(inspect.type_info(kind))
+    description = _extra(inspect.type_info(kind), "description")
     if description is not None:
         return description
     match described := _described(kind):
@@ -148,20 +220,20 @@ def allowed(kind: Any) -> str:
         case inspect.LiteralType(values=values):
             return " or ".join(map(str, values))
         case inspect.ListType(item_type=item):
-            return f"a list with commas, in which each item is {_description(item) or _number(item)}"
+            return f"a list with commas, in which each item is {_extra(item, 'description') or _number(item)}"
         case _:
             return _number(described)
 
 
-def _description(described: inspect.Type) -> str | None:
-    """Return the `description` in the `msgspec.Meta` of a type, or None if there is none."""
+def _extra(described: inspect.Type, name: str) -> str | None:
+    """Return a text in the `msgspec.Meta` of a type, such as `description`, or None if there is none."""
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         if isinstance(described, inspect.UnionType):
             described = described.types[0]
             continue
-        description = (described.extra_json_schema or {}).get("description")
-        if description:
-            return str(description)
+        text = (described.extra_json_schema or {}).get(name)
+        if text:
+            return str(text)
         described = described.type
     return None
 

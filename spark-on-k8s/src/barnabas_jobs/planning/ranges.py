@@ -1,9 +1,10 @@
 """Ranges of offsets, and the choice of the ranges to archive next."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.archived import Tail
+from barnabas_jobs.planning.errors import JobFailed, Refused
 
 
 class OffsetRange(NamedTuple):
@@ -29,17 +30,9 @@ class Bounds(NamedTuple):
     latest: int
 
 
-def offsets_behind(ends: Sequence[Mapping[int, int]], log: Mapping[int, Bounds]) -> int:
-    """Return the number of offsets in `log` that are not yet archived or read.
-
-    The mappings in `ends` are from a partition to the end offset of its archived or read records. If a partition has
-    several end offsets, the highest one counts.
-    """
-    found = 0
-    for partition, bounds in log.items():
-        reached = max(each.get(partition, 0) for each in ends)
-        found += max(0, bounds.latest - max(reached, bounds.earliest))
-    return found
+def offsets_behind(ends: Mapping[int, int], log: Mapping[int, Bounds]) -> int:
+    """Return the number of offsets in `log` that are not archived yet; `ends` has the archived end by partition."""
+    return sum(max(0, each.latest - max(ends.get(partition, 0), each.earliest)) for partition, each in log.items())
 
 
 def pending(archived_ends: Mapping[int, int], log: Mapping[int, Bounds]) -> list[OffsetRange]:
@@ -78,7 +71,29 @@ def check_log_holds(topic: str, archived_ends: Mapping[int, int], log: Mapping[i
             found = "is not there" if latest is None else f"ends at offset {latest}"
             raise JobFailed(
                 f"{topic}-{partition} {found}, but the archive ends at offset {end}: the topic has lost records. "
-                "Restore them from the archive, or archive into another folder."
+                "Restore them from the archive, or archive into another namespace."
+            )
+
+
+def check_tails(
+    topic: str, archived: Mapping[int, Tail], found: Mapping[int, tuple[int | None, int]], bounds: Mapping[int, Bounds]
+) -> None:
+    """Raise Refused if a log has another record at the last archived offset than the archive.
+
+    `found` has the leader epoch and checksum of the record that the log has there. Offsets without a record, such as
+    those of transaction markers and deleted records, say nothing.
+    """
+    for partition, tail in sorted(archived.items()):
+        if partition not in found or tail.checksum is None:
+            continue
+        epoch, checksum = found[partition]
+        if checksum != tail.checksum or (None not in (epoch, tail.epoch) and epoch != tail.epoch):
+            raise Refused(
+                f"{topic}-{partition} has another record at offset {tail.end - 1} than the archive (leader epoch "
+                f"{epoch} and checksum {checksum}; the archive has {tail.epoch} and {tail.checksum}): the log lost its "
+                f"last records and got new ones, and now ends at {bounds[partition].latest}. Restore the archived "
+                "records into another topic to see what was lost, and archive this topic in another namespace from now "
+                "on, or roll the table back to a snapshot from before the loss."
             )
 
 

@@ -1,23 +1,32 @@
 """The plan of a restore: the records to write, and the offsets at which they begin in the target.
 
-The first run makes and stores the plan, and the runs that continue the restore follow it.
+The first run makes and stores the plan, and the runs that continue the restore follow it. With the records, a restore
+to a point in time writes the committed offsets that groups had then, translated to offsets of the target.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.topic_setting import TopicSetting
 
 DAY_MS: Final = 86_400_000
+GROUPS_NAMED_MAX: Final = 5
+
+Outcome = Literal["planned", "committed", "there already", "has members"]
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """The selection of records: `from_*` (inclusive) and `to_*` (exclusive) are ms since 1970, or offsets."""
+    """The selection of records: `from_*` (inclusive) and `to_*` (exclusive) are ms since 1970, or offsets.
+
+    `until_ms` selects what the archive had at that time, and not what has been archived since.
+    """
 
     topic_id: str
+    until_ms: int | None = None
     from_ms: int | None = None
     to_ms: int | None = None
     from_offset: int | None = None
@@ -29,6 +38,7 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
     """The selected records of one partition.
 
     `unsettable` counts timestamps of 0 or less, which librdkafka cannot write. `keyless` counts records without a key.
+    `largest_bytes` is the size of the largest record, alone in an uncompressed batch, and `largest_offset` its offset.
     """
 
     partition: int
@@ -40,10 +50,12 @@ class Selected(msgspec.Struct, frozen=True, kw_only=True):
     newest_ms: int
     unsettable: int
     keyless: int
+    largest_bytes: int
+    largest_offset: int
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The records to restore, from the first `entries` ledger entries.
+    """The records to restore, as the archive had them after the commit with the number `commit`.
 
     By partition, `bases` has the offset of the first restored record in the target topic, and `records` the number of
     records to restore.
@@ -52,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     into: str
     into_id: str
     selection: Selection
-    entries: int
+    commit: int
     bases: dict[int, int]
     records: dict[int, int]
 
@@ -106,6 +118,7 @@ def check_target(target: TargetTopic, selected: Iterable[Selected], now_ms: int)
         _check_age(target, now_ms - min(each.oldest_ms for each in found))
         _check_future(target, max(each.newest_ms for each in found) - now_ms)
         _check_size(target, max(found, key=lambda each: each.bytes))
+        _check_largest(target, max(found, key=lambda each: each.largest_bytes))
 
 
 def _check_keys(target: TargetTopic, keyless: int) -> None:
@@ -127,6 +140,17 @@ def _check_size(target: TargetTopic, largest: Selected) -> None:
             "brokers would delete the oldest records"
         )
         raise target.refusal("retention.bytes", problem, f"-1, or {largest.bytes} or more", "-1")
+
+
+def _check_largest(target: TargetTopic, largest: Selected) -> None:
+    """Raise Refused if a record is larger than `max.message.bytes`, before compression."""
+    name, size = "max.message.bytes", largest.largest_bytes
+    if int(target.value(name, str(size))) < size:
+        problem = (
+            f", and the record at offset {largest.largest_offset} of partition {largest.partition} has {size} bytes "
+            "before compression, so the brokers would refuse this record"
+        )
+        raise target.refusal(name, problem, f"{size} or more", str(size))
 
 
 def _check_age(target: TargetTopic, age_ms: int) -> None:
@@ -164,7 +188,8 @@ def check_selected(plan: Plan, selected: Iterable[Selected]) -> None:
     if found != plan.records:
         raise JobFailed(
             f"the restore into {plan.into} has begun with {sum(plan.records.values())} records, but its options now "
-            f"select {sum(found.values())} records: the archive's ledger has changed; copy the ledger from a backup"
+            f"select {sum(found.values())} records: somebody has deleted records from the archive's table, or rolled "
+            "the table back; empty the target, and restore under another name"
         )
 
 
@@ -182,3 +207,56 @@ def check_written(plan: Plan, ends: Mapping[int, int]) -> None:
                 f"{plan.into}-{partition} ends at offset {ends[partition]}, but must end at {wanted}: another "
                 "client has written to this partition. Restore into a topic to which no other client writes."
             )
+
+
+class RestoredGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group whose committed offsets are translated: `offsets` are those in the target, by partition.
+
+    The outcome is `there already` if the group has committed an offset in each of the partitions, in an earlier run or
+    by itself, and `has members` if only its members may commit.
+    """
+
+    group: str
+    offsets: dict[int, int]
+    outcome: Outcome
+
+
+def offsets_by_partition(committed: Iterable[GroupOffset], plan: Plan) -> dict[int, list[int]]:
+    """Return the sorted committed offsets of groups in each partition that the plan restores."""
+    found: dict[int, set[int]] = {}
+    for each in committed:
+        if _is_restored(plan, each.partition):
+            found.setdefault(each.partition, set()).add(each.offset)
+    return {partition: sorted(offsets) for partition, offsets in found.items()}
+
+
+def translated(
+    committed: Iterable[GroupOffset], plan: Plan, before: Mapping[tuple[int, int], int]
+) -> dict[str, dict[int, int]]:
+    """Return the offsets in the target that stand for the committed offsets, by group and partition.
+
+    `before` has the number of selected records before each committed offset of a partition. A group reads on with the
+    first restored record that it had not read, also if earlier ones are not restored.
+    """
+    found: dict[str, dict[int, int]] = {}
+    for group, partition, offset in committed:
+        if _is_restored(plan, partition):
+            found.setdefault(group, {})[partition] = plan.bases[partition] + before.get((partition, offset), 0)
+    return found
+
+
+def _is_restored(plan: Plan, partition: int) -> bool:
+    wanted = plan.selection.partitions
+    return partition in plan.bases and (wanted is None or partition in wanted)
+
+
+def left_out(groups: Collection[RestoredGroup]) -> str:
+    """Return a sentence about the groups whose offsets were not committed, or "" if there are none."""
+    names = [each.group for each in groups if each.outcome == "has members"]
+    if not names:
+        return ""
+    more = f" and {len(names) - GROUPS_NAMED_MAX} more" if len(names) > GROUPS_NAMED_MAX else ""
+    return (
+        f"the offsets of {len(names)} groups were not committed, because the groups have members: "
+        f"{', '.join(names[:GROUPS_NAMED_MAX])}{more}; stop their members, and run the restore again"
+    )

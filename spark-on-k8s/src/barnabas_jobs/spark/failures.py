@@ -24,7 +24,7 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
         "a record's timestamp is after the year 294246, because its producer does not write milliseconds",
     ),
     ("UnknownTopicOrPartitionException", "the topic, or a partition of it, was deleted while the job read it"),
-    ("timestamp before the year 1900", "Spark's connector would change the timestamp, so the record is not archived"),
+    ("timestamp before the year 1900", "Spark or the table would change the timestamp, so the record is not archived"),
     (
         "does not fit the schema",
         "a value does not fit the schema; on_mismatch=keep archives such records with null in the column json",
@@ -40,12 +40,6 @@ OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)
 """A pattern for the last line of a Python worker's traceback, if this package defines the exception."""
 LOST: Final = re.compile(r"An error occurred while calling \S+")
 LINES_MAX: Final = 3
-STAGE_LOST: Final = "has failed the maximum allowable number of times"
-"""Spark's text about a stage that lost shuffle data and is not started again."""
-
-
-class StageLost(JobFailed):
-    """A failure because an executor died with shuffle data of a stage; a new Spark job reads the records again."""
 
 
 @contextmanager
@@ -53,7 +47,7 @@ def spark_failures(doing: str) -> Iterator[None]:
     """Turn failures of Spark in the `with` block into JobFailed, also if Spark's Java process has ended.
 
     The message has `doing`, which says what the job was doing, an explanation if the failure is in KNOWN, and Spark's
-    own words. The exception is StageLost if Spark gives up a stage whose shuffle data was lost.
+    own words.
     """
     try:
         yield
@@ -65,8 +59,8 @@ def spark_failures(doing: str) -> Iterator[None]:
             ) from error
         text = _text(error)
         known = next((meaning for sign, meaning in KNOWN if sign in text), None)
-        kind = StageLost if STAGE_LOST in text else JobFailed
-        raise kind(f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}") from error
+        message = f"{doing}: {known}. Spark says: {_cause(text)}" if known else f"{doing}: {_cause(text)}"
+        raise JobFailed(message) from error
 
 
 def _is_of_lost_java(error: Exception) -> bool:

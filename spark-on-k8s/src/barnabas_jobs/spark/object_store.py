@@ -16,6 +16,14 @@ from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.spark.failures import spark_failures
 
 CONDITIONAL: Final = "fs.option.create.conditional.overwrite"
+S3_PROPERTIES: Final = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "endpoint.region",
+    "s3.access-key-id": "access.key",
+    "s3.secret-access-key": "secret.key",
+    "s3.session-token": "session.token",
+}
+"""The names of pyiceberg's properties, and those of Hadoop's client without `fs.s3a.`."""
 
 
 class ObjectStore:
@@ -43,19 +51,18 @@ class ObjectStore:
         return f"{self.location}/{name}"
 
     def make(self, *_: str) -> None:
-        """Check that the bucket can be reached and has conditional puts; a bucket needs no folders."""
+        """Check that the bucket can be reached; a bucket needs no folders."""
         with self._as_job_failed("reach"):
             self._files.exists(self._path(""))
-        self._check_adds_once()
 
-    def _check_adds_once(self) -> None:
-        """Raise JobFailed unless the bucket has conditional puts, without which two writers could both commit."""
+    def check_add(self) -> None:
+        """Raise JobFailed unless the bucket has conditional puts, without which two runs could both add a file."""
         name = f".{uuid.uuid4().hex[:12]}.probe"
         try:
             if self.add(name, b"one") and self.add(name, b"other"):
                 raise JobFailed(
                     f"{self._option}={self}: the server has overwritten an object in spite of `If-None-Match: *`, so "
-                    "two writers could overwrite each other's commits; use a server with conditional puts"
+                    "two runs could overwrite each other's files; use a server with conditional puts"
                 )
         finally:
             self.remove(name)
@@ -101,32 +108,31 @@ class ObjectStore:
             return found == content
         return True
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Replace an object atomically: after a crash it has the old content or the new one."""
-        with self._as_job_failed(f"write {name}"):
-            self._write(self._files.create(self._path(name), True), content)
-
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the size in bytes of each object below the folder."""
+        return {name: file.getLen() for name, file in self._below(folder)}
+
+    def older(self, folder: str, before_ms: int) -> list[str]:
+        """Return the names of the objects below the folder that were last changed before a time in ms since 1970."""
+        return [name for name, file in self._below(folder) if file.getModificationTime() < before_ms]
+
+    def _below(self, folder: str) -> list[tuple[str, Any]]:
         with self._as_job_failed(f"list {folder}"):
             path = self._path(folder)
-            found = dict[str, int]()
+            found = list[tuple[str, Any]]()
             files = self._files.listFiles(path, True) if self._is(path) else None
             while files is not None and files.hasNext():
                 file = files.next()
-                found[file.getPath().toString().removeprefix(self._prefix)] = file.getLen()
-            return dict(sorted(found.items()))
+                found.append((file.getPath().toString().removeprefix(self._prefix), file))
+            return sorted(found, key=lambda each: each[0])
 
     def sync(self, _: Iterable[str]) -> None:
         """Do nothing, because an object is durable as soon as the bucket has accepted it."""
 
     def remove(self, folder: str) -> None:
-        """Delete the folder recursively."""
+        """Delete the object or folder recursively."""
         with self._as_job_failed(f"remove {folder}"):
             self._files.delete(self._path(folder), True)
-
-    def sweep(self, _: str) -> None:
-        """Do nothing, because a bucket has no partial objects."""
 
     def _path(self, name: str) -> Any:
         return self._hadoop.fs.Path(self.url(name) if name else self.location)
@@ -140,3 +146,20 @@ class ObjectStore:
 
     def _as_job_failed(self, doing: str) -> Any:
         return spark_failures(f"{self._option}={self.location}: cannot {doing}")
+
+
+def for_tables(spark: SparkSession, location: str) -> dict[str, str]:
+    """Return the properties by which pyiceberg reaches the bucket of a location, from those of Hadoop's client."""
+    hadoop: Any = spark._jsc.hadoopConfiguration()
+    bucket = location.removeprefix("s3a://").partition("/")[0]
+
+    def value(name: str) -> str | None:
+        found = hadoop.get(f"fs.s3a.bucket.{bucket}.{name}") or hadoop.get(f"fs.s3a.{name}")
+        return str(found) if found else None
+
+    found = {own: given for own, name in S3_PROPERTIES.items() if (given := value(name))}
+    if "s3.endpoint" in found and "://" not in found["s3.endpoint"]:
+        scheme = "http" if value("connection.ssl.enabled") == "false" else "https"
+        found["s3.endpoint"] = f"{scheme}://{found['s3.endpoint']}"
+    style = {"true": "false", "false": "true"}.get(value("path.style.access") or "")
+    return found | ({"s3.force-virtual-addressing": style} if style else {})

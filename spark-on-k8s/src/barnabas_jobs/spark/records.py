@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
-from pyspark.sql.streaming.query import StreamingQuery
 
 from barnabas_jobs.credentials import for_spark
 from barnabas_jobs.planning.ranges import OffsetRange
@@ -22,6 +23,7 @@ INSIDE: Final = "offset >= start AND offset < end"
 PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
 DAY_MS: Final = 86_400_000
 EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
+LATEST_MS: Final = 253_402_300_799_999  # The time is the end of the year 9999, the last one of pyiceberg.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
@@ -29,7 +31,10 @@ FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
 
 Kafka must not be in the list if Spark is to count the records that it reads, because Kafka's V1 reader counts none.
 """
-TOO_OLD: Final = "timestamp before the year 1900"
+BATCH_HEADER_BYTES: Final = 61
+BODY_BYTES: Final = 3
+"""The size of a record's attributes, timestamp delta and offset delta, if the record is the first of its batch."""
+NO_DAY: Final = "timestamp before the year 1900 or after 9999"
 
 
 class Counted(NamedTuple):
@@ -76,13 +81,14 @@ def stream_of_topic(
     return spark.readStream.format("kafka").options(**_source(bootstrap), **chosen).load().select(*COLUMNS)
 
 
-def read_to(query: StreamingQuery, topic: str) -> dict[int, int]:
-    """Return the offset up to which finished batches have read each partition, even if they read no record."""
-    done = query.lastProgress
-    if done is None or not done.sources[0].endOffset:
-        return {}
-    offsets: dict[str, int] = json.loads(done.sources[0].endOffset).get(topic, {})
-    return {int(partition): offset for partition, offset in offsets.items()}
+def batch_ends(checkpoint: Path, number: int, topic: str) -> dict[int, int]:
+    """Return the offset up to which a batch reads each partition, from the checkpoint of its query.
+
+    Spark writes the file of a batch before the batch begins: a line with the version, one with settings, and one with
+    the offsets of each source.
+    """
+    offsets = (checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()[2]
+    return {int(partition): offset for partition, offset in json.loads(offsets).get(topic, {}).items()}
 
 
 def _source(bootstrap: str) -> dict[str, str]:
@@ -110,15 +116,19 @@ def reading(spark: SparkSession, topic: str) -> Iterator[None]:
         yield
 
 
-def of_files(spark: SparkSession, data: str, paths: Sequence[str]) -> DataFrame:
-    """Return the records of Parquet files under the folder `data` of an archive.
-
-    Spark fails at a page whose bytes do not match their checksum.
-    """
+def of_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the records of Parquet files; Spark fails at a page whose bytes do not match their checksum."""
     if not paths:
         return spark.createDataFrame([], SCHEMA)
-    files = spark.read.schema(SCHEMA).option("basePath", data).option(PAGE_CHECKSUMS, "true")
+    files = spark.read.schema(SCHEMA).option(PAGE_CHECKSUMS, "true")
     return files.parquet(*paths).select(*COLUMNS)
+
+
+def files_of_table(spark: SparkSession, paths: Sequence[str], *, has_json: bool) -> DataFrame:
+    """Return the records of Parquet files with all their columns, also those into which JSON values were parsed."""
+    if not has_json:
+        return of_files(spark, paths)
+    return spark.read.option("mergeSchema", "true").option(PAGE_CHECKSUMS, "true").parquet(*paths)
 
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -132,45 +142,59 @@ def with_inside(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     return joined.select(*records.columns, F.coalesce(F.expr(INSIDE), F.lit(False)).alias("inside"))
 
 
+def numbers_before(records: DataFrame, marks: Mapping[int, Sequence[int]]) -> dict[tuple[int, int], int]:
+    """Return the number of records before each mark. A mark is an offset; `marks` has those of a partition, sorted."""
+    between = [
+        OffsetRange(partition, start, end) for partition, ends in marks.items() for start, end in pairwise((0, *ends))
+    ]
+    counted = records.join(_table(records, between), "partition").where(INSIDE).groupBy("partition", "end").count()
+    counts = {(row["partition"], row["end"]): row["count"] for row in counted.collect()}
+    found: dict[tuple[int, int], int] = {}
+    for partition, ends in marks.items():
+        sums = accumulate(counts.get((partition, end), 0) for end in ends)
+        found |= {(partition, end): count for end, count in zip(ends, sums, strict=True)}
+    return found
+
+
 def _table(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
     return F.broadcast(records.sparkSession.createDataFrame(list(ranges), "partition int, start long, end long"))
 
 
 def with_true_timestamps(records: DataFrame) -> DataFrame:
-    """Return the records in such a way that Spark fails when it reads a record from before 1900.
+    """Return the records in such a way that Spark fails when it reads a record from before 1900 or after 9999.
 
-    Spark's Kafka connector may have changed the timestamp of such a record. The connector converts timestamps through
-    `java.sql`, which has the Julian calendar before 1582, and other time zone offsets before 1900.
+    Spark's Kafka connector may have changed the timestamp of an older record. The connector converts timestamps through
+    `java.sql`, which has the Julian calendar before 1582, and other time zone offsets before 1900. pyiceberg cannot
+    commit days after 9999.
     """
     place = (F.lit("partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
-    failure = F.raise_error(F.concat(*place, F.lit(f" has a {TOO_OLD}")))
-    return records.withColumn(
-        "timestamp", F.when(F.unix_millis("timestamp") >= EARLIEST_MS, F.col("timestamp")).otherwise(failure)
-    )
+    failure = F.raise_error(F.concat(*place, F.lit(f" has a {NO_DAY}")))
+    is_true = F.unix_millis("timestamp").between(EARLIEST_MS, LATEST_MS)
+    return records.withColumn("timestamp", F.when(is_true, F.col("timestamp")).otherwise(failure))
 
 
 def write_parquet(records: DataFrame, folder: str) -> int:
     """Write records to Parquet files, and return their number.
 
-    Each day (UTC) and partition gets a folder, and each file is in the order of offsets.
+    Each day (UTC) gets a folder, and each file is in the order of partitions and offsets.
     """
     given = Observation()
     day = F.date_add(F.lit("1970-01-01").cast("date"), F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int"))
     observed = records.observe(given, F.count(F.lit(1)).alias("records"))
     ordered = observed.withColumn("date", day).sortWithinPartitions("date", "partition", "offset")
     with settings(records.sparkSession, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
-        ordered.write.partitionBy("date", "partition").option("compression", "zstd").parquet(folder)
+        ordered.write.partitionBy("date").option("compression", "zstd").parquet(folder)
     return int(given.get["records"])
 
 
-def counts(spark: SparkSession, data: str, paths: Sequence[str]) -> dict[int, Counted]:
+def counts(spark: SparkSession, paths: Sequence[str]) -> dict[int, Counted]:
     """Count, for each partition in the files, the records and those that do not fit the schema.
 
     Return also the first and the last offset of the partition. Keys and values are not read.
     """
     if not paths:
         return {}
-    files = spark.read.schema(f"{SCHEMA}, json_fits boolean").option("basePath", data).parquet(*paths)
+    files = spark.read.schema(f"{SCHEMA}, json_fits boolean").parquet(*paths)
     columns = (
         F.count("*").alias("records"),
         F.min("offset").alias("first"),
@@ -200,6 +224,32 @@ def size() -> Column:
     )
     lengths = (F.coalesce(F.octet_length(F.col(name)), F.lit(0)) for name in ("key", "value"))
     return sum(lengths, headers)
+
+
+def batch_size() -> Column:
+    """Return a column with the size in bytes of an uncompressed record batch that has only this record."""
+    body = BODY_BYTES + sum(
+        map(_prefixed, (F.col("key"), F.col("value"))), _varint(F.size(F.coalesce("headers", F.array())))
+    )
+    headers = F.aggregate(
+        F.coalesce("headers", F.array()),
+        F.lit(0).cast("long"),
+        lambda total, each: total + _prefixed(each["key"]) + _prefixed(each["value"]),
+    )
+    record = body + headers
+    return BATCH_HEADER_BYTES + _varint(record) + record
+
+
+def _prefixed(content: Column) -> Column:
+    """Return the size of a field with its length before it; the length of a null is -1, which takes one byte."""
+    length = F.coalesce(F.octet_length(content), F.lit(0))
+    return _varint(length) + length
+
+
+def _varint(number: Column) -> Column:
+    """Return the number of bytes of a zigzag varint."""
+    limits = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
+    return sum(((number >= limit).cast("long") for limit in limits), F.lit(1).cast("long"))
 
 
 @contextmanager

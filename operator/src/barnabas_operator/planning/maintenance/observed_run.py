@@ -5,8 +5,8 @@ once, even if the operator restarts or an object is lost. So a run begins in thr
 Job suspended, adds the annotation `MARK` to the MaintenanceJob, and resumes the Job. If the annotation exists
 without a Job, the run may have begun, and its Job was lost.
 
-The order of runs. Two runs never overlap if they run the same job on the same topic or archive, or if they write
-the same archive or report.
+The order of runs. Two runs never overlap if they run the same job on the same topic, or if they write the same
+report. Runs that write different tables of an archive, or compact a table to which another run adds, may overlap.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -438,7 +438,7 @@ def may_begin_again(run: Run) -> bool:
     """True if the run loses no work when its Job is made again.
 
     That is so between two attempts, while a driver cannot start, and always in a continuous run, which goes on where
-    its ledger ends.
+    its table ends.
     """
     observed = run.observed
     last = observed.drivers[-1] if observed.drivers else None
@@ -486,10 +486,8 @@ def started_object(run: MaintenanceJob) -> tuple[str, str]:
 
 OTHER_RUN: Final = "OtherRunUnderWay"
 TOPIC: Final = "topic"
-ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, "archive": "archive", REPORT: REPORT}
+ABOUT: Final = {"topic": TOPIC, "topics": TOPIC, "into": TOPIC, REPORT: REPORT}
 """The options that name what a run works on (its subjects), with the kind of each subject."""
-WRITERS: Final = frozenset({"archive", "compact"})
-"""The jobs that write into the folder that their option `archive` names; all others only read it."""
 OWN_REASONS: Final = frozenset({NO_SPARK_OPERATOR, RESOURCE_CONFLICT, KUBERNETES_ERROR, INTERNAL_ERROR})
 """The reasons for which a run cannot begin that have nothing to do with other runs.
 
@@ -498,10 +496,9 @@ A run with one of these reasons may never begin, so other runs do not wait for i
 
 
 class _Subject(NamedTuple):
-    """A topic, an archive or a report that a run works on. Runs with an equal subject do not overlap.
+    """A topic or a report that a run works on. Runs with an equal subject do not overlap.
 
-    `job` is empty for a report or an archive that the run writes, so that different jobs that write it have an equal
-    subject.
+    `job` is empty for a report, so that different jobs that write it have an equal subject.
     """
 
     job: str
@@ -517,7 +514,7 @@ def waiting_turns(unfinished: Iterable[MaintenanceJob]) -> Mapping[str, Refusal]
     """
     runs = sorted(unfinished, key=_turn)
     first: dict[_Subject, int] = {}
-    """The index in `runs` of the first run that works on each topic, archive or report."""
+    """The index in `runs` of the first run that works on each topic or report."""
     waiting: dict[str, Refusal] = {}
     for turn, run in enumerate(runs):
         subjects = list(_subjects(run.spec))
@@ -549,10 +546,9 @@ def _could_not_begin(run: MaintenanceJob) -> bool:
 
 
 def _subjects(run: RunSpec) -> Iterator[_Subject]:
-    """Yield the subjects of a run: the topics, the archive and the report that the run works on."""
+    """Yield the subjects of a run: the topics and the report that the run works on."""
     for option, thing in ABOUT.items():
         text = run.options.get(option, "")
         names = text.split(",") if thing == TOPIC else [text.rstrip("/")]
         for name in sorted(set(names) - {""}):
-            is_written = thing == REPORT or (thing == "archive" and run.job in WRITERS)
-            yield _Subject("" if is_written else run.job, thing, name)
+            yield _Subject("" if thing == REPORT else run.job, thing, name)

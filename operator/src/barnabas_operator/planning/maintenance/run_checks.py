@@ -215,6 +215,14 @@ OBJECT_STORE: Final = "s3a://"
 CONF_NAME: Final = re.compile(r"spark\.[^=\s]+")
 BOOTSTRAP: Final = "bootstrap"
 """The job option that names the bootstrap servers; only the operator may set the option."""
+CATALOG: Final = "catalog"
+NAMESPACE: Final = "namespace"
+OF_FIELDS: Final = (CATALOG, NAMESPACE)
+"""The job options that are fields of the spec, because a map has no other place there."""
+SECRET_PROPERTY: Final = re.compile(
+    r"(^|[.-])(credential|token|secret|password|access-key-id)($|[.-])|://[^/@]*:[^/@]*@"
+)
+"""The pattern of the name or value of a catalog's property with a secret, such as s3.secret-access-key."""
 REPORT: Final = "report"
 """The option for a report folder, which must not exist before the run."""
 DIGITS_MAX: Final = 20
@@ -227,6 +235,7 @@ def run_problems(run: RunSpec, at: str = "spec") -> Iterator[str]:
         yield f"{at}.job is {run.job}; allowed: {', '.join(sorted(JOB_TABLE))}"
     else:
         yield from _option_problems(run, f"{at}.options")
+        yield from _catalog_problems(run, at)
         yield from _place_problems(run, at)
     yield from _env_problems(run, at)
     yield from _volume_problems(run, at)
@@ -315,18 +324,50 @@ def _pod_problems(pod: RunPod, at: str) -> Iterator[str]:
 def _option_problems(run: RunSpec, at: str) -> Iterator[str]:
     """Yield a message for each invalid option: name, value and what is allowed."""
     job = JOB_TABLE[run.job]
-    known = {name: each for name, each in job.options.items() if name != BOOTSTRAP}
+    known = {name: each for name, each in job.options.items() if name not in (BOOTSTRAP, *OF_FIELDS)}
     if BOOTSTRAP in run.options and BOOTSTRAP in job.options:
         yield f"{at}.{BOOTSTRAP} is {run.options[BOOTSTRAP]}; remove the option, because the operator sets it"
     for name, value in run.options.items():
         if name in known and not _fits(known[name], value):
             yield f"{at}.{name} is {value!r}; allowed: {known[name].allowed}"
+        elif name.partition(".")[0] in OF_FIELDS and CATALOG in job.options:
+            field = name.partition(".")[0]
+            yield f"{at}.{name} is {value}; remove the option, and set the field {at.removesuffix('.options')}.{field}"
         elif name not in job.options:
             yield f"{at}.{name} is not an option of {run.job}; allowed: {', '.join(known)}"
     for name, option in known.items():
         if option.required and name not in run.options:
             yield f"{at}.{name} is missing; allowed: {option.allowed}"
     yield from _rule_problems(job.rules, known, run.options, at)
+    yield from _bucket_problems(job.rules, run, at)
+
+
+def _catalog_problems(run: RunSpec, at: str) -> Iterator[str]:
+    """Yield a message for each invalid property of the catalog, and if the job has no archive."""
+    option = JOB_TABLE[run.job].options.get(CATALOG)
+    if option is None:
+        given = [name for name, value in ((CATALOG, run.catalog), (NAMESPACE, run.namespace)) if value]
+        for name in given:
+            yield f"{at}.{name} is given; remove the field, because the job {run.job} has no archive"
+        return
+    for name, value in run.catalog.items():
+        if SECRET_PROPERTY.search(name) or SECRET_PROPERTY.search(value):
+            variable = f"PYICEBERG_CATALOG__BARNABAS__{name.upper().replace('-', '_').replace('.', '__')}"
+            yield (
+                f"{at}.{CATALOG}.{name} has a secret; remove the property, and set the variable {variable} in "
+                f"{at}.env by secretKeyRef"
+            )
+        elif option.pattern is not None and re.search(option.pattern, f"{name}={value}") is None:
+            yield f"{at}.{CATALOG}.{name} is {value!r}; allowed: {option.allowed.replace('catalog.', f'{at}.catalog.')}"
+
+
+def _bucket_problems(rules: tuple[JobRule, ...], run: RunSpec, at: str) -> Iterator[str]:
+    """Yield a message if an option is in a bucket, and the field that it then needs is not given."""
+    for rule in rules:
+        value = run.options.get(rule.option, "")
+        if rule.kind == "bucket-needs" and value.startswith(OBJECT_STORE) and not getattr(run, rule.other):
+            field = f"{at.removesuffix('.options')}.{rule.other}"
+            yield f"{at}.{rule.option} is {value}, and {field} is not given; allowed: {rule.allowed}"
 
 
 def _rule_problems(
@@ -334,6 +375,8 @@ def _rule_problems(
 ) -> Iterator[str]:
     """Yield the problems of options that contradict each other, or lack an option that they need."""
     for rule in rules:
+        if rule.kind == "bucket-needs":
+            continue
         one, other = (_value(known[name], given.get(name)) for name in (rule.option, rule.other))
         broken = {
             "ordered": one is not None and other is not None and one >= other,

@@ -343,7 +343,8 @@ LAG_EXPORTER_RIGHTS: Final[Rights] = {
 MAINTENANCE_RIGHTS: Final[Rights] = {
     # A restore creates and writes topics, and an archive with delete_archived deletes records.
     ResourceType.TOPIC: (_O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.DESCRIBE_CONFIGS),
-    ResourceType.GROUP: (_O.DESCRIBE,),  # Consumers in maintenance jobs look up their coordinator, but commit nothing.
+    # An archive reads the committed offsets of all groups, and a restore to a point in time commits them.
+    ResourceType.GROUP: (_O.READ,),
     ResourceType.CLUSTER: (_O.DESCRIBE,),  # Maintenance runs list log dirs and reassignments.
 }
 

@@ -1,0 +1,401 @@
+"""The commits of a run to the tables of an archive: exactly once, and only while no other run has committed.
+
+pyiceberg would commit the files of a run again on top of the commits of another run, so its own retries are off. Each
+commit here is compared with the newest one that the run knows, and a commit of unknown outcome is looked for.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.transforms import DayTransform, IdentityTransform
+
+from barnabas_jobs.files.archive_tables import (
+    DATA,
+    FIELDS,
+    RANGES,
+    ROWS,
+    ArchivedTopic,
+    ArchiveTables,
+    added,
+    ancestors,
+    as_job_failed,
+    newest_head,
+    properties_of,
+    rows_uri,
+    table_name,
+)
+from barnabas_jobs.planning.archived import (
+    CLUSTER_ID,
+    COMMIT,
+    PREFIX,
+    RUN,
+    SCHEMA,
+    TOPIC,
+    TOPIC_ID,
+    Commit,
+    Head,
+    Identity,
+    head_of,
+    left_over,
+    new_run,
+    tails_after,
+)
+from barnabas_jobs.planning.errors import JobFailed, Refused
+
+TRIES: Final = 10
+"""The number of attempts of a commit; each other one failed because `compact` committed at the same time."""
+SNAPSHOTS_KEPT: Final = 1440
+"""The number of snapshots that a data table keeps: those of a day with a commit each minute."""
+RANGES_KEPT: Final = 50
+FOLDER: Final = "run="
+DAY: Final = "timestamp_day"
+NAME_MAPPING: Final = "schema.name-mapping.default"
+PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.delete.mode": "copy-on-write",
+    "write.update.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+}
+BY_DAY: Final = PartitionSpec(PartitionField(source_id=3, field_id=1000, transform=DayTransform(), name=DAY))
+BY_OFFSET: Final = SortOrder(
+    *(SortField(each, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for each in (1, 2))
+)
+
+
+class OtherRun(JobFailed):
+    """A commit that came too late, because another run has committed."""
+
+
+class TableWriter:
+    """A run's access to the tables of one topic.
+
+    `head` is the newest commit; a commit succeeds only if the table still has it. `chance` returns a unique text.
+    """
+
+    def __init__(self, tables: ArchiveTables, data: Table, ranges: Table, clock: Callable[[], float]) -> None:
+        self._tables = tables
+        self.identity = Identity(*(data.properties[name] for name in (TOPIC, TOPIC_ID, CLUSTER_ID)))
+        self.data = data
+        self.ranges = ranges
+        self.head = newest_head(data)
+        self._clock = clock
+
+    @property
+    def number(self) -> int:
+        """The number of the next commit."""
+        return self.head.number + 1 if self.head else 0
+
+    @property
+    def records(self) -> int:
+        """The number of records in the data table."""
+        return ArchivedTopic(self._tables, self.data).records
+
+    def new_run(self) -> str:
+        """Return a name for the next commit that no other run has."""
+        return new_run(self.number, uuid.uuid4().hex[:12])
+
+    def folder(self, run: str) -> str:
+        """Return the folder for the data files of a run, in the archive's store."""
+        return f"{self._data_folder()}/{FOLDER}{run}"
+
+    def _data_folder(self) -> str:
+        folder = self._tables.in_store(f"{self.data.location()}/{DATA}")
+        if folder is None:
+            raise Refused(
+                f"table={self.data.name()[-1]}: its location is {self.data.location()}; allowed: a location in "
+                f"archive={self._tables}"
+            )
+        return folder
+
+    def archived(self) -> ArchivedTopic:
+        """Return the archived topic as it is now."""
+        return ArchivedTopic(self._tables, self.data)
+
+    def run_folders(self) -> list[str]:
+        """Return the runs that have a folder of data files."""
+        names = self._tables.store.names(self._data_folder())
+        return [name.removeprefix(FOLDER) for name in names if name.startswith(FOLDER)]
+
+    def remove_left_over(self, folders: Sequence[str], topic_partitions: int, topic_config: dict[str, str]) -> int:
+        """Remove the folders of runs that were interrupted before their commit, and return the number of folders.
+
+        `folders` were listed before the table was read, so the run of another folder may have committed since. First
+        commit a fence, after which an interrupted run that is still alive cannot commit. Raises OtherRun if a run has
+        committed meanwhile.
+        """
+        named = {run for each in self.data.snapshots() if (run := properties_of(each).get(RUN))}
+        runs = left_over(self.head, folders, named)
+        if any(run >= new_run(self.number, "") for run in runs):
+            fence = new_run(self.number, uuid.uuid4().hex[:12])
+            empty = Commit(self.number, fence, self._now_ms(), ())
+            self._commit(self._head(empty, topic_partitions, topic_config, fence=True), [], None)
+        for run in runs:
+            self._tables.store.remove(self.folder(run))
+        return len(runs)
+
+    def commit(
+        self,
+        commit: Commit,
+        files: Sequence[str],
+        topic_partitions: int,
+        topic_config: dict[str, str],
+        schema: str | None = None,
+    ) -> None:
+        """Commit data files, whose names are relative to the store, with their ranges.
+
+        `schema` is Spark's DDL of the column `json`. Raises OtherRun if the table has a newer commit than `head`; the
+        files are then in no snapshot.
+        """
+        with as_job_failed(f"{rows_uri(self.ranges, commit.run)} cannot be written"):
+            write_rows(self.ranges, commit)
+        uris = [f"{self._tables.root}/{name}" for name in files]
+        self._commit(self._head(commit, topic_partitions, topic_config), uris, schema)
+        self.add_rows(commit.number, commit.run)
+
+    def _head(
+        self, commit: Commit, topic_partitions: int, topic_config: dict[str, str], *, fence: bool = False
+    ) -> Head:
+        return Head(
+            number=commit.number,
+            run=commit.run,
+            committed_at_ms=commit.committed_at_ms,
+            tails=tails_after(self.head.tails if self.head else {}, commit.ranges),
+            topic_partitions=topic_partitions,
+            topic_config=topic_config,
+            fence=fence,
+        )
+
+    def _commit(self, head: Head, uris: list[str], schema: str | None) -> None:
+        for _ in range(TRIES):
+            self._check_unchanged()
+            with self._known_outcome(head.run), self.data.transaction() as transaction:
+                _add_columns(self.data, transaction, uris, schema)
+                expire(transaction, SNAPSHOTS_KEPT)
+                transaction.add_files(uris, head.properties(self.identity), check_duplicate_files=False)
+            if self._has(head.run):
+                self.head = head
+                return
+        raise JobFailed(f"table={self.data.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+
+    def _check_unchanged(self) -> None:
+        """Raise OtherRun unless the newest commit is still `head`."""
+        with as_job_failed(f"table={self.data.name()[-1]}: the table cannot be read"):
+            self.data.refresh()
+        now, before = newest_head(self.data), self.head
+        if (now and (now.number, now.run)) != (before and (before.number, before.run)):
+            raise OtherRun(
+                f"table={self.data.name()[-1]}: another run has archived this topic since this run began, or the table "
+                "was rolled back, so this commit does not count; let one run at a time write an archive"
+            )
+
+    @contextmanager
+    def _known_outcome(self, run: str) -> Iterator[None]:
+        """Return if the commit in the block succeeded, or certainly failed for a conflict.
+
+        Raises JobFailed if it failed otherwise, and did not reach the table.
+        """
+        what = f"table={self.data.name()[-1]}: the commit failed"
+        with as_job_failed(what):
+            try:
+                yield
+            except CommitFailedException:
+                self.data.refresh()
+            except Exception:
+                self.data.refresh()
+                if not self._has(run):  # The answer of the catalog may be lost though it has committed.
+                    raise
+
+    def _has(self, run: str) -> bool:
+        return any(properties_of(each).get(RUN) == run for each in self.data.snapshots())
+
+    def add_rows(self, number: int, run: str) -> None:
+        """Add the rows of a commit to the table of ranges, unless it has them. Raises JobFailed on failure."""
+        with as_job_failed(f"table={self.ranges.name()[-1]}: the rows of commit {number} cannot be added"):
+            for _ in range(TRIES):
+                self.ranges.refresh()
+                if any(properties_of(each).get(RUN) == run for each in self.ranges.snapshots()):
+                    return
+                own = {COMMIT: str(number), RUN: run}
+                try:
+                    with self.ranges.transaction() as transaction:
+                        expire(transaction, RANGES_KEPT)
+                        transaction.add_files([rows_uri(self.ranges, run)], own, check_duplicate_files=False)
+                except CommitFailedException:
+                    continue
+                return
+        raise JobFailed(f"table={self.ranges.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+
+    def recover_rows(self) -> None:
+        """Make the table of ranges agree with the data table.
+
+        Add the rows of a commit whose run ended before it added them, and delete the rows of commits that are no more,
+        because somebody rolled the data table back.
+        """
+        commits = _commits(self.data)
+        last = commits[-1].run if commits else None
+        if added(self.ranges).get(RUN) == last:
+            return
+        with as_job_failed(f"table={self.ranges.name()[-1]}: the table cannot be read"):
+            first = commits[0].number if commits else 0
+            found = self.ranges.scan(f"commit >= {first}", selected_fields=("run",)).to_arrow()
+            present = set(found["run"].to_pylist())
+            stale = present - {each.run for each in commits}
+            if stale:
+                kept = [each for each in commits if each.run in present]
+                own = {COMMIT: str(kept[-1].number), RUN: kept[-1].run} if kept else {}
+                named = ", ".join(f"'{run}'" for run in sorted(stale))
+                self.ranges.delete(f"run in ({named})", snapshot_properties=own)
+        for each in commits:
+            if each.run not in present:
+                self.add_rows(each.number, each.run)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+
+def begin(tables: ArchiveTables, identity: Identity, clock: Callable[[], float]) -> TableWriter:
+    """Return a writer for the tables of a topic, which are created if there are none.
+
+    Raises Refused if another program made a table of the topic's name.
+    """
+    tables.store.make(tables.namespace)
+    with as_job_failed(f"archive={tables}: the namespace {tables.namespace} cannot be created"):
+        _create_namespace(tables.catalog, tables.namespace)
+    number = 1
+    for table in tables.tables(identity.topic):
+        if (table.properties[TOPIC_ID], table.properties.get(CLUSTER_ID)) == identity[1:]:
+            break
+        number += 1
+    name = table_name(identity.topic, number)
+    own = {TOPIC: identity.topic, TOPIC_ID: identity.topic_id, CLUSTER_ID: identity.cluster_id}
+    data = _table(tables, name, FIELDS, own, BY_DAY, BY_OFFSET)
+    ranges = _table(tables, f"{name}{RANGES}", ROWS, {f"{PREFIX}ranges-of": name}, UNPARTITIONED_PARTITION_SPEC, None)
+    _check_partitions(data)
+    if data.properties.get(TOPIC_ID) != identity.topic_id:
+        raise OtherRun(f"table={name}: another run has created this table for another topic; run the job again")
+    return TableWriter(tables, data, ranges, clock)
+
+
+def _create_namespace(catalog: Catalog, namespace: str) -> None:
+    for length in range(1, len(parts := namespace.split(".")) + 1):
+        try:
+            catalog.create_namespace(tuple(parts[:length]))
+        except NamespaceAlreadyExistsError:
+            continue
+
+
+def _table(
+    tables: ArchiveTables,
+    name: str,
+    schema: Schema | pa.Schema,
+    own: dict[str, str],
+    spec: PartitionSpec,
+    order: SortOrder | None,
+) -> Table:
+    """Return the table, which is created if there is none."""
+    found = tables.load(name)
+    if found is not None:
+        return found
+    location = f"{tables.root}/{tables.namespace}/{name}"
+    more: dict[str, Any] = {} if order is None else {"sort_order": order}
+    with as_job_failed(f"table={name}: the table cannot be created in archive={tables}"):
+        try:
+            made = tables.catalog.create_table(
+                tables.identifier(name), schema, location, spec, properties={**PROPERTIES, **own}, **more
+            )
+            with made.transaction() as transaction:
+                transaction.set_properties({NAME_MAPPING: made.schema().name_mapping.model_dump_json()})
+            return made
+        except TableAlreadyExistsError:
+            return tables.catalog.load_table(tables.identifier(name))
+
+
+def _check_partitions(table: Table) -> None:
+    """Raise Refused if another program has changed how the table is partitioned."""
+    found = [str(each.transform) for each in table.spec().fields]
+    if found not in ([], ["day"]):
+        raise Refused(
+            f"table={table.name()[-1]}: the table is partitioned by {', '.join(map(str, table.spec().fields))}; "
+            "allowed: day(timestamp)"
+        )
+
+
+def _commits(table: Table) -> list[Head]:
+    """Return the commits that have ranges among the snapshots that have not expired, the oldest first."""
+    found: dict[str, Head] = {}
+    for snapshot in ancestors(table):
+        head = head_of(properties_of(snapshot), table.name()[-1])
+        if head is not None and not head.fence:
+            found[head.run] = head
+    return sorted(found.values(), key=lambda each: each.number)
+
+
+def _add_columns(table: Table, transaction: Transaction, uris: Sequence[str], schema: str | None) -> None:
+    """Add the columns of `json` to the table, if the data files have them.
+
+    Raises Refused if the table has a column of another type.
+    """
+    known = transaction.table_metadata.properties.get(SCHEMA)
+    if schema is None or schema == known or not uris:
+        return
+    with table.io.new_input(uris[0]).open() as file:
+        found = pq.read_schema(file)
+    try:
+        with transaction.update_schema() as update:
+            update.union_by_name(found)
+    except Exception as error:
+        raise Refused(
+            f"schema: the table {table.name()[-1]} has the schema {known}, which cannot become {schema}: "
+            f"{error}. Archive with the earlier schema, or into another namespace."
+        ) from error
+    transaction.set_properties({SCHEMA: schema})
+
+
+def expire(transaction: Transaction, kept: int) -> None:
+    """Let the oldest snapshots expire, so that the table has `kept` ones after the next commit."""
+    snapshots = sorted(transaction.table_metadata.snapshots, key=lambda each: each.sequence_number or 0)
+    named = {each.snapshot_id for each in transaction.table_metadata.refs.values()}
+    ids = [each.snapshot_id for each in snapshots[: max(0, len(snapshots) + 1 - kept)] if each.snapshot_id not in named]
+    if ids:
+        ExpireSnapshots(transaction).by_ids(ids).commit()
+
+
+def write_rows(table: Table, commit: Commit) -> None:
+    """Write the file with the rows of a commit, which `TableWriter.add_rows` adds to the table of ranges."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for each in commit.groups:
+        groups.setdefault(each.partition, []).append({"group": each.group, "offset": each.offset})
+    time = datetime.fromtimestamp(commit.committed_at_ms / 1000, UTC)
+    rows = [
+        {
+            "commit": commit.number,
+            "run": commit.run,
+            "committed_at": time,
+            "partition": each.partition,
+            "start": each.start,
+            "end": each.end,
+            "epoch": each.epoch,
+            "checksum": each.checksum,
+            "records": each.records,
+            "lost": each.lost,
+            "groups": [] if each.lost else groups.get(each.partition, []),
+        }
+        for each in commit.ranges
+    ]
+    with table.io.new_output(rows_uri(table, commit.run)).create() as file:
+        pq.write_table(pa.Table.from_pylist(rows, ROWS), file, compression="zstd")
