@@ -2,12 +2,16 @@
 
 import itertools
 import os
+import uuid
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
+import pyarrow.parquet
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import default_folder
@@ -146,6 +150,20 @@ class World:
     def archived_topic(self, spark: SparkSession, topic_id: str | None = None) -> ArchivedTopic:
         """Return the archived topic with this id, or the newest one."""
         return self.tables(spark).topic(self.topic, topic_id)
+
+    def write_as_another_program(self, spark: SparkSession, chosen: str, *, replace: bool) -> None:
+        """Add a file with copies of the chosen records to the table, and with `replace` remove all other files.
+
+        With `replace` this deletes the other records, as a program that rewrites data files does.
+        """
+        table = self.tables(spark).load(self.topic)
+        assert table is not None
+        path = Path(urlsplit(table.location()).path) / "data" / f"{uuid.uuid4().hex}.parquet"
+        pyarrow.parquet.write_table(table.scan(chosen).to_arrow(), path)
+        with table.transaction() as transaction:
+            if replace:
+                transaction.delete(AlwaysTrue())
+            transaction.add_files([path.as_uri()], check_duplicate_files=False)
 
     def archived(self, spark: SparkSession, topic_id: str | None = None) -> list[Record]:
         """Return all archived records, in order."""
