@@ -187,9 +187,7 @@ SHARE_MUTANTS: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] =
 SHARE_SEEDS: Final[Mapping[str, int]] = {
     "answers-before-the-state-is-stored": 2,
     "delivers-aborted-records": 1,
-    "gives-dead-letters-up": 6,
     "looks-for-no-dead-letters": 4,
     "takes-acknowledgements-of-strangers": 5,
-    "takes-the-state-of-deposed-leaders": 8,
 }
 """The seeds from which the search begins, if not 0."""

@@ -28,7 +28,7 @@ from simulation.losses import Losses
 from simulation.run import Outcome, ending, garbage_at_the_end, small_sizes
 from simulation.share_history import Incarnation, Place, ShareHistory
 from simulation.share_member import CALM, ShareMember
-from simulation.share_watch import LETTERS, ShareWatch, deliveries_of_letters, leader_of, records_of
+from simulation.share_watch import LETTERS, ShareWatch, deliveries_of_letters, kept, leader_of, records_of
 from simulation.transactional_client import Lost, TransactionalClient
 from simulation.unhandled import unhandled_exceptions_fail
 
@@ -173,7 +173,7 @@ class Story:
                 self._names[document.topic_id] = name
 
     async def _set_up_group(self) -> None:
-        """Set the configs of the group, before it has members."""
+        """Set the configs of the group, and wait until all brokers have them, before the group has members."""
         isolation = "read_committed" if self._is_committed else "read_uncommitted"
         wanted = {
             "share.auto.offset.reset": "earliest",
@@ -193,8 +193,12 @@ class Story:
             with suppress(Failed):
                 response = await client.any(ALTER_CONFIGS, kind(resources=[of_group], validate_only=False))
                 if response.responses[0].error_code == NONE:
-                    return
+                    break
             await client.pause()
+        while not all(
+            each.node is not None and GROUP in each.node.image.group_configs for each in self.cluster.brokers
+        ):
+            await asyncio.sleep(0.1)
 
     def _producers(self) -> Iterator[tuple[Client, Any]]:
         for topic, partition in [(SOURCE, number) for number in range(PARTITIONS)] + [(KEYED, 0)] * self._compacts:
@@ -308,7 +312,7 @@ class Story:
             leader = leader_of(self.cluster, name, key.partition)
             assert leader is not None, "the group was drained"
             committed = await self._committed(leader) if self._is_committed else None
-            records = {place: record.value or b"" for place, record in records_of(leader)}
+            records = {place: record.value or b"" for place, record in kept(records_of(leader)).items()}
             self.shares.check_finished(records, records if committed is None else committed)
         if self.shares.acknowledged_count < ACCEPTED_MIN:
             self.shares.violation(f"too little was accepted: {self.shares.acknowledged_count} records")

@@ -1,7 +1,7 @@
 """Checks of the brokers while a share group works: dead letters, and the start offsets that are stored."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -48,6 +48,13 @@ def records_of(partition: Partition, since: int = 0) -> Iterator[tuple[Place, Re
                     if offset >= begin:
                         yield Place(topic, number, offset), record
             position += header.size_bytes
+
+
+def kept(records: Iterable[tuple[Place, Record]]) -> dict[Place, Record]:
+    """Return the records that no replica may have removed by compaction: a later one of the same key would allow it."""
+    found = dict(records)
+    latest = {record.key: place for place, record in found.items()}
+    return {place: record for place, record in found.items() if record.key is None or latest[record.key] == place}
 
 
 class ShareWatch:
@@ -102,7 +109,7 @@ class ShareWatch:
             return
         self._starts[topic, number] = outcome.start_offset
         begin = max(before, *(each.log.log_start_offset for each in self._replicas(topic, number)))
-        there = {place for place, _ in records_of(leader, begin) if place.offset < outcome.start_offset}
+        there = {place for place in kept(records_of(leader, begin)) if place.offset < outcome.start_offset}
         for place in self._shares.given() & there:
             if not self._shares.is_final(place):
                 self._shares.violation(f"start: {outcome.start_offset} is stored, and {place} is not final")
