@@ -77,6 +77,8 @@ class ShareHistory:
         """The times at which acknowledgements of holders were answered."""
         self._released: dict[Place, tuple[int, float]] = {}
         """The delivery counts of records whose release was answered, and when."""
+        self._again: set[Delivery] = set()
+        """The deliveries that were acknowledged twice: the second time the record may be below the start."""
         self.letters: dict[Place, Letter] = {}
 
     @property
@@ -134,6 +136,8 @@ class ShareHistory:
 
     def sent(self, delivery: Delivery, kind: int) -> None:
         """Note that a member acknowledges what it was given."""
+        if delivery.is_over:
+            self._again.add(delivery)
         if kind != RENEW:  # It also ends a later lock of the same member.
             self.gave_up(each for each in self._given[delivery.place] if each.member_id == delivery.member_id)
         self._in_doubt[delivery.place, kind] += 1
@@ -143,7 +147,7 @@ class ShareHistory:
         place = delivery.place
         if code == INVALID_RECORD_STATE:
             self._in_doubt[place, kind] -= 1
-        elif code == NONE and is_certain:
+        elif code == NONE and is_certain and delivery not in self._again:
             self._done.setdefault((place, kind), now_s)
             if kind == RELEASE:
                 self._released[place] = max(self._released.get(place, (0, 0.0)), (delivery.count, now_s))
