@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from barnabas_broker.app.kafka_image import settings
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from harness.deadline import wait_for
 from harness.kafka_jars import java_command
 from harness.server_process import ServerProcess, free_port

@@ -13,8 +13,8 @@ from barnabas_core.topic_partition import TopicPartition as Partition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest
-from barnabas_lag.kafka.chosen_groups import read_chosen
-from barnabas_lag.kafka.offsets_retention import OffsetsRetention
+from barnabas_lag.kafka.groups import read_chosen
+from barnabas_lag.kafka.offsets import OffsetsRetention
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report

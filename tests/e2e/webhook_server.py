@@ -12,7 +12,7 @@ from typing import Any
 from barnabas_core.web_files import WebFiles
 from barnabas_operator.app.operator_parts import Operator, webhook_server
 from barnabas_operator.resources.cluster_kind import KINDS
-from barnabas_web.protection import Protection
+from barnabas_web.visitors import Protection
 from local_kubernetes.certificates import Identity
 from local_kubernetes.control_plane import ControlPlane
 

@@ -9,8 +9,7 @@ import pytest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, TopicLag
-from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status, TopicLag
 from barnabas_operator.kafka.group_looks import Looked
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker

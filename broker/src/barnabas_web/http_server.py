@@ -1,22 +1,174 @@
-"""Serve /metrics, the health pages and the operator's webhook over HTTP or HTTPS, with h11 for the protocol."""
+"""Serve /metrics, the health pages and the operator's webhook over HTTP or HTTPS, with h11 for the protocol.
+
+The bytes of one connection, in clear or over TLS. TLS runs over buffers in memory instead of asyncio's TLS, so that
+the connection's task also runs the handshake. The task's deadline then covers the handshake, and the connection
+counts as open from its first byte on.
+"""
 
 import asyncio
 import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import h11
 
-from barnabas_web.channel import Channel, PlainChannel, TlsChannel
-from barnabas_web.listening import Listening
-from barnabas_web.protection import Protection
-from barnabas_web.visitors import CONNECTION_BYTES, Limits, Turns, Visitors, address_of
+from barnabas_web.visitors import CONNECTION_BYTES, Limits, Protection, Turns, Visitors, address_of
+
+READ_BYTES: Final = 16 * 1024
+
+
+class PlainChannel:
+    """A connection without TLS."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, which are empty at the end of the stream."""
+        return await self._reader.read(READ_BYTES)
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, and wait while the other side does not read."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def close(self, last: bytes = b"") -> None:
+        """Send the last bytes, and close the connection once everything is sent."""
+        self._writer.write(last)
+        self._writer.close()
+
+
+class TlsChannel:
+    """A connection over TLS, after `shake_hands`."""
+
+    def __init__(self, plain: PlainChannel, context: ssl.SSLContext) -> None:
+        self._plain = plain
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+
+    async def shake_hands(self, turn: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Finish the handshake. Raises ssl.SSLError.
+
+        One `turn` of all handshakes is held at a time, so that each turn of the event loop runs one step of one
+        handshake.
+        """
+        while True:
+            try:
+                async with turn():
+                    await asyncio.sleep(0)
+                    self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._fill()
+            except ssl.SSLError:
+                await self._flush()  # Send the TLS alert, which has the reason of the failure.
+                raise
+            else:
+                return await self._flush()
+
+    async def receive(self) -> bytes:
+        """Return the next bytes, which are empty at the end of the stream. Raises ssl.SSLError."""
+        while True:
+            try:
+                return self._tls.read(READ_BYTES)
+            except ssl.SSLWantReadError:
+                await self._flush()
+                await self._fill()
+            except ssl.SSLZeroReturnError:
+                return b""
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes, and wait while the other side does not read."""
+        if data:
+            self._tls.write(data)
+        await self._flush()
+
+    def close(self) -> None:
+        """Close the connection with a close_notify, without waiting for the other side's close_notify."""
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        self._plain.close(self._outgoing.read())
+
+    async def _fill(self) -> None:
+        data = await self._plain.receive()
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    async def _flush(self) -> None:
+        await self._plain.send(self._outgoing.read())
+
+
+Channel = PlainChannel | TlsChannel
+
 
 log = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+"""The connections that wait in the kernel. If they were few, a flood would keep other clients from connecting."""
+ACCEPTS_MAX: Final = 64
+"""The connections that one turn of the event loop accepts."""
+PAUSE_S: Final = 0.1
+"""The pause after the system could not accept a connection, for example because all descriptors are in use."""
+
+
+class Listening:
+    """The sockets of a port; `accepted` gets each connection and the host of its client."""
+
+    def __init__(self, accepted: Callable[[socket.socket, str], None]) -> None:
+        self._accepted = accepted
+        self._sockets: list[socket.socket] = []
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and return the port; the system chooses a port if `port` is 0.
+
+        An empty host means all addresses of IPv4 and IPv6. Raise OSError if the address is taken or invalid.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            bound = await loop.create_server(asyncio.Protocol, host or None, port, start_serving=False)
+        except UnicodeError as error:  # The host name is invalid: a label is empty or too long.
+            raise OSError(f"{host} is not a host name: {error}") from error
+        self._sockets = [each.dup() for each in bound.sockets]
+        bound.close()
+        for each in self._sockets:
+            each.setblocking(False)
+            each.listen(BACKLOG)
+            loop.add_reader(each, self._accept, each)
+        return int(self._sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Stop listening."""
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            loop.remove_reader(each)
+            each.close()
+        self._sockets = []
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                connection, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("the HTTP listener cannot accept a connection: %s", error)
+                asyncio.get_running_loop().remove_reader(listening)
+                asyncio.get_running_loop().call_later(PAUSE_S, self._resume, listening)
+                return
+            connection.setblocking(False)
+            self._accepted(connection, address[0])
+
+    def _resume(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
 
 CONNECTIONS_MAX: Final = 32
 """The maximum number of open connections; segment files and Kafka clients leave only few file descriptors."""

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.app.config_providers import resolved
-from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.properties import Property
+from barnabas_core.config.definitions import InvalidConfig, Property
 
 PACKAGE = "org.apache.kafka.common.config.provider."
 PROVIDERS = {

@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from barnabas_broker.app.connection_settings import is_open
 from barnabas_broker.app.tls_contexts import TlsContexts, principal_of
-from barnabas_broker.server.handshakes import CertificateRefused
+from barnabas_broker.server.tls_stream import CertificateRefused
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.principal_rules import parse_principal_rules
+from barnabas_core.config.listeners import parse_principal_rules
 from harness.certificates import Authority, Identity
 
 LISTENER = {"listeners": "SSL://:9093", "inter.broker.listener.name": "SSL", "ssl.keystore.type": "PEM"}

@@ -12,7 +12,7 @@ from barnabas_broker.coordinators.share_state.share_state import (
     ShareState,
     StateBatch,
 )
-from barnabas_broker.server.metrics.share_state_families import share_state_families
+from barnabas_broker.server.metrics.group_families import share_state_families
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicIdPartition
 

@@ -8,9 +8,8 @@ from typing import Any
 from one_replica import Broker, led
 from transaction_world import TIMEOUT_MS, TransactionWorld
 
-from barnabas_broker.server.metrics.exposition import render
-from barnabas_broker.server.metrics.hosted import look_at_all
-from barnabas_broker.server.metrics.transaction_families import LATE_AFTER_MS, transaction_families
+from barnabas_broker.server.metrics.exposition import look_at_all, render
+from barnabas_broker.server.metrics.group_families import LATE_AFTER_MS, transaction_families
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
 from barnabas_broker.wire.records import Record, encode_batch

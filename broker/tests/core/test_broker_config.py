@@ -3,9 +3,8 @@
 import pytest
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
-from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, parse_properties
 from barnabas_core.config.listeners import Endpoint, reachable
-from barnabas_core.config.properties import parse_properties
 
 STOCK_KRAFT_FILE = """
 # Kafka ships this file.

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
+from barnabas_core.config.listeners import InvalidJaas, JaasEntry, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

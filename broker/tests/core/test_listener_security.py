@@ -5,7 +5,7 @@ import pytest
 from barnabas_core.config.broker_config import parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.describe import describe_broker
-from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 
 TEXTS = {
     "ssl.client.auth": "required",

@@ -4,7 +4,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from barnabas_core.config.principal_rules import DN_CHARACTERS_MAX, name_by_rules, parse_principal_rules
+from barnabas_core.config.listeners import DN_CHARACTERS_MAX, name_by_rules, parse_principal_rules
 from barnabas_core.distinguished_name import rfc2253
 
 

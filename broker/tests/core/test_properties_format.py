@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_core.config.properties import MalformedProperties, parse_properties
+from barnabas_core.config.definitions import MalformedProperties, parse_properties
 
 ROWS = [
     ("a=1", {"a": "1"}),

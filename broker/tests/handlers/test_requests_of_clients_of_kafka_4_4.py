@@ -10,7 +10,7 @@ from barnabas_broker.handlers.channel import ANONYMOUS, Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.encoder import encode_request
 from barnabas_broker.wire.messages import message_class
-from barnabas_core.config.listener_security import SecurityProtocol
+from barnabas_core.config.listeners import SecurityProtocol
 
 CLUSTER, BROKER = "4L6g3nShT-eMCtK--X86sw", 3
 REQUEST_HEADER_BYTES = 4 + 8 + 2 + len("a") + 1

@@ -16,7 +16,7 @@ from barnabas_broker.server.metrics.metadata_families import metadata_families
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.messages import DescribeConfigsRequest
 from barnabas_core.config.describe import ConfigSynonym
-from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
+from barnabas_core.config.own_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 
 TOPIC_ID = UUID(int=7)

@@ -11,7 +11,7 @@ from barnabas_broker.security.sasl.plain import VerifiedPlain
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 from harness.manual_loop_clock import ManualLoopClock
 
 KEYS: list[OAuthSettings] = []

@@ -27,7 +27,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     salted_password,
     shape_of,
 )
-from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 
 MECHANISM = "SCRAM-SHA-512"
 KIND = SCRAM_HASHES[MECHANISM]

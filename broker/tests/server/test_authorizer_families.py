@@ -1,7 +1,7 @@
 """Refusals of the authorizer as metrics."""
 
 from barnabas_broker.security.acls.authorizer import AclSubject, Audit, Authorizer
-from barnabas_broker.server.metrics.authorizer_families import authorizer_families
+from barnabas_broker.server.metrics.broker_families import authorizer_families
 from barnabas_core.acls import AclOperation, ResourceType
 from harness.manual_clock import ManualClock
 

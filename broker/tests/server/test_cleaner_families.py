@@ -2,7 +2,7 @@
 
 from scrape import shown
 
-from barnabas_broker.server.metrics.cleaner_families import cleaner_families
+from barnabas_broker.server.metrics.partition_families import cleaner_families
 from barnabas_broker.storage.cleaner.manager import Backoff, CleanerStats
 from barnabas_core.topic_partition import TopicPartition
 

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
-from barnabas_broker.server.cold_reads import ColdReads
-from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection
+from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection, TurnShare
+from barnabas_broker.server.outbox import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
-from barnabas_broker.server.turn_share import TurnShare
 from barnabas_broker.wire.framing import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024

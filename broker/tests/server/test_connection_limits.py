@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from barnabas_broker.app.connection_settings import AddressOverrides
-from barnabas_broker.server.admission import Admission, ConnectionLimits
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import TURNED_AWAY_MAX, Listener, SocketSettings
+from barnabas_broker.server.newcomers import Admission, ConnectionLimits
 from barnabas_core.config.definitions import INT_MAX
 from harness.deadline import PATIENCE_S
 

@@ -7,8 +7,7 @@ import time
 import pytest
 from scrape import shown
 
-from barnabas_broker.server.metrics.broker_families import disk_families
-from barnabas_broker.server.metrics.process_families import process_families, read_usage
+from barnabas_broker.server.metrics.broker_families import disk_families, process_families, read_usage
 from barnabas_broker.storage.disk.files import DiskUsage, PosixFileSystem
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
@@ -68,5 +67,5 @@ def test_open_files_are_counted() -> None:
 def test_the_metrics_of_the_process_are_left_out_without_proc(
     monkeypatch: pytest.MonkeyPatch, tmp_path: os.PathLike[str]
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.server.metrics.process_families.PROC", tmp_path)
+    monkeypatch.setattr("barnabas_broker.server.metrics.broker_families.PROC", tmp_path)
     assert process_families(read_usage()) == []

@@ -19,8 +19,8 @@ from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.connection import TurnShare
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.server.turn_share import TurnShare
 from barnabas_broker.wire import messages
 from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_core.errors import ErrorCode
@@ -235,7 +235,7 @@ def used_up(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_connections_that_leave_a_turn_go_on_one_by_one_in_their_order(
     used_up: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.server.turn_share.CONNECTION_S", 0.0)
+    monkeypatch.setattr("barnabas_broker.server.connection.CONNECTION_S", 0.0)
     turns, went_on = 0, list[tuple[int, int]]()
     share = TurnShare(asyncio.get_running_loop().call_soon)
 

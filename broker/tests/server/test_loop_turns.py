@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns, MeasuringSelector
-from barnabas_broker.server.metrics.loop_families import loop_families
+from barnabas_broker.server.metrics.broker_families import loop_families
 from barnabas_core.loop_turns import LONGEST_PART, timed
 
 

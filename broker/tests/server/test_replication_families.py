@@ -21,10 +21,8 @@ from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChan
 from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.server.metrics.broker_families import broker_families
-from barnabas_broker.server.metrics.exposition import render
-from barnabas_broker.server.metrics.hosted import Hosted, look_at_all
-from barnabas_broker.server.metrics.partition_families import partition_families
-from barnabas_broker.server.metrics.replication_families import replication_families
+from barnabas_broker.server.metrics.exposition import Hosted, look_at_all, render
+from barnabas_broker.server.metrics.partition_families import partition_families, replication_families
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

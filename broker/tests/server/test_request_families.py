@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrape import scrape
 
 from barnabas_broker.app.loop_turns import MeasuringSelector
-from barnabas_broker.server.metrics.request_families import Traffic, request_families
-from barnabas_broker.server.request_stats import TIME_BOUNDS_MS, RequestStats
+from barnabas_broker.server.dispatch import TIME_BOUNDS_MS, RequestStats
+from barnabas_broker.server.metrics.broker_families import Traffic, request_families
 
 
 def shown(stats: RequestStats, idle_share: float = 0.25) -> dict[tuple[str, str], float]:

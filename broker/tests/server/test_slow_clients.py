@@ -12,10 +12,10 @@ import pytest
 from barnabas_broker.app.connection_settings import socket_settings
 from barnabas_broker.server import listener as server_listener
 from barnabas_broker.server import slow_clients
-from barnabas_broker.server.admission import ConnectionLimits
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
 from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
+from barnabas_broker.server.newcomers import ConnectionLimits
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config

@@ -13,12 +13,12 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from barnabas_broker.app.tls_contexts import tls_of_listener
-from barnabas_broker.server import handshakes, tls_transport
-from barnabas_broker.server.admission import ConnectionLimits
+from barnabas_broker.server import tls_stream
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import Listener, SocketSettings
+from barnabas_broker.server.newcomers import ConnectionLimits
 from barnabas_broker.server.sasl_listener import AuthenticationCounts
-from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 from harness.certificates import Authority, Identity
 from harness.deadline import PATIENCE_S
 from harness.require import require
@@ -101,7 +101,7 @@ async def test_requests_and_responses_of_all_sizes_pass_through_tls(
 async def test_a_large_request_is_decrypted_over_many_turns_of_the_loop(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_transport, "DECRYPTED_BYTES", 1000)
+    monkeypatch.setattr(tls_stream, "DECRYPTED_BYTES", 1000)
     body = b"x" * LARGE_BYTES
     async with listening(authority) as (_, port):
         assert await ask(port, client_context(authority), body, b"next") == [body, b"next"]
@@ -223,12 +223,12 @@ async def test_a_client_cannot_renegotiate(authority: Authority) -> None:
 async def test_unfinished_handshakes_do_not_keep_other_clients_out(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+    monkeypatch.setattr(tls_stream, "HANDSHAKES_MAX", 20)
     async with listening(authority) as (listener, port):
         silent = [await asyncio.open_connection("localhost", port) for _ in range(30)]
         assert await ask(port, client_context(authority), b"x") == [b"x"]
         assert len(listener.handshakes) <= 20
-        monkeypatch.setattr(handshakes, "HANDSHAKE_S_MAX", -1.0)
+        monkeypatch.setattr(tls_stream, "HANDSHAKE_S_MAX", -1.0)
         listener.handshakes.check()
         assert len(listener.handshakes) == 0
         assert [await reader.read() for reader, _ in silent] == [b""] * 30
@@ -258,7 +258,7 @@ async def ask_as_broker(listener: Listener, authority: Authority, clients_port: 
 async def test_a_flood_of_handshakes_does_not_end_the_handshake_of_a_broker(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+    monkeypatch.setattr(tls_stream, "HANDSHAKES_MAX", 20)
     async with listening(authority) as (listener, port):
         assert await ask_as_broker(listener, authority, port, clients=30) == b"x"
 
@@ -267,7 +267,7 @@ async def test_silent_connections_to_the_listener_of_brokers_cost_no_client_its_
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("HANDSHAKES_MAX", "BROKERS_MAX"):
-        monkeypatch.setattr(handshakes, limit, 20, raising=False)
+        monkeypatch.setattr(tls_stream, limit, 20, raising=False)
     async with listening(authority) as (listener, port):
         brokers_port = listener.bind("BROKERS", "127.0.0.1", 0)
         listener.start()
@@ -286,7 +286,7 @@ async def test_silent_connections_to_the_listener_of_brokers_cost_no_client_its_
 async def test_an_address_that_opens_many_handshakes_does_not_end_those_of_another(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handshakes, "HANDSHAKES_MAX", 20)
+    monkeypatch.setattr(tls_stream, "HANDSHAKES_MAX", 20)
     async with listening(authority) as (listener, port), asyncio.timeout(PATIENCE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
         while not listener.handshakes:

@@ -11,8 +11,7 @@ import pytest
 
 from barnabas_core.web_files import WebFiles
 from barnabas_web.http_server import HttpServer, Page, Posts, Received, text_page
-from barnabas_web.protection import Protection
-from barnabas_web.visitors import CONNECTION_BYTES, Limits
+from barnabas_web.visitors import CONNECTION_BYTES, Limits, Protection
 from harness.certificates import Authority
 from harness.deadline import PATIENCE_S
 

@@ -15,7 +15,7 @@ import pytest
 from barnabas_core.web_files import WebFiles
 from barnabas_web import http_server
 from barnabas_web.http_server import HttpServer, Page, text_page
-from barnabas_web.protection import Protection
+from barnabas_web.visitors import Protection
 from harness.certificates import Authority
 from harness.deadline import PATIENCE_S
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_core.web_files import WebFiles, contradictions
-from barnabas_web.protection import Protection
-from barnabas_web.watched import FileRefused
+from barnabas_web.visitors import FileRefused, Protection
 from harness.certificates import Authority
 
 NAMES = WebFiles("the.certificate", "the.key", "the.token")

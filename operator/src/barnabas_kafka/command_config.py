@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from barnabas_core.config.jaas import InvalidJaas, parse_jaas
-from barnabas_core.config.properties import MalformedProperties, parse_properties
+from barnabas_core.config.definitions import MalformedProperties, parse_properties
+from barnabas_core.config.listeners import InvalidJaas, parse_jaas
 from barnabas_kafka.connection import OneToken
 from barnabas_kafka.security import (
     IN_CLEAR,

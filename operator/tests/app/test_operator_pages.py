@@ -12,7 +12,7 @@ import pytest
 from barnabas_kube.access import Access
 from barnabas_operator.app.operator_parts import WEB_NAMES, CannotServe, Operator, read_variables, serve_pages
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
-from barnabas_web.protection import Protection
+from barnabas_web.visitors import Protection
 from harness.certificates import Authority
 from harness.deadline import PATIENCE_S
 from harness.server_process import free_port

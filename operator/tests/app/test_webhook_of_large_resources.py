@@ -23,8 +23,7 @@ from barnabas_operator.app.operator_parts import (
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.resources.kind import Json
 from barnabas_web.http_server import Received
-from barnabas_web.protection import Protection
-from barnabas_web.visitors import CONNECTION_BYTES
+from barnabas_web.visitors import CONNECTION_BYTES, Protection
 
 NOBODY = Access("http://127.0.0.1:1", None, lambda: None)
 OBJECT_BYTES = 1_500_000

@@ -2,7 +2,7 @@
 
 from barnabas_console.model.snapshot import GroupSeen, Member, Seen, Snapshot, Unknown
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.readings import PartitionReading
+from barnabas_lag.evaluation.lags import PartitionReading
 
 FIRST, SECOND = TopicPartition("tasks", 0), TopicPartition("tasks", 1)
 

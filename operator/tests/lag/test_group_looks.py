@@ -8,10 +8,8 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.consumer_groups import owned
 from barnabas_lag.evaluation.history import History
-from barnabas_lag.evaluation.progress import Status
-from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
-from barnabas_lag.kafka.chosen_groups import Chosen
-from barnabas_lag.kafka.described import PARTITION_BYTES, Assignments, Described, assigned
+from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings, Status
+from barnabas_lag.kafka.groups import PARTITION_BYTES, Assignments, Chosen, Described, assigned
 from barnabas_operator.kafka.group_looks import seen_of
 from barnabas_operator.planning.groups.observed_group import KEPT_S, with_look
 

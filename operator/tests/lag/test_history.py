@@ -8,11 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.history import History
-from barnabas_lag.evaluation.lags import Evaluation
-from barnabas_lag.evaluation.progress import Status
-from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
-from barnabas_lag.evaluation.timeline import Found
+from barnabas_lag.evaluation.history import Found, History
+from barnabas_lag.evaluation.lags import Evaluation, GroupReading, PartitionReading, Readings, Status
 
 FLIGHTS = TopicPartition("flights", 0)
 EVERY_S = 30.0

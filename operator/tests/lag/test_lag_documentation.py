@@ -5,8 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from barnabas_lag.app.options import parse
-from barnabas_lag.evaluation.progress import Status
-from barnabas_lag.exposition.catalogue import CATALOGUE
+from barnabas_lag.evaluation.lags import Status
+from barnabas_lag.exposition.families import CATALOGUE
 from barnabas_lag.exposition.own_metrics import PREFIX, OwnMetrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -9,10 +9,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import History
-from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
-from barnabas_lag.exposition.catalogue import CATALOGUE, IS_PREFERRED
-from barnabas_lag.exposition.families import OF_PARTITION, ClusterMetrics
-from barnabas_lag.exposition.limits import Limits, fitting, shown
+from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings
+from barnabas_lag.exposition.families import (
+    CATALOGUE,
+    IS_PREFERRED,
+    OF_PARTITION,
+    ClusterMetrics,
+    Limits,
+    fitting,
+    shown,
+)
 
 ENOUGH = Limits(1_000, 1_000, 1_000)
 ODD_NAME = 'a "group"\\ with\nanything é'

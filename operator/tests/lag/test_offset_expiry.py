@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import History, expire_s
-from barnabas_lag.evaluation.readings import GroupReading, PartitionReading, Readings
+from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings
 
 FLIGHTS, WEATHER = TopicPartition("flights", 0), TopicPartition("weather", 0)
 EVERY_S = 30.0

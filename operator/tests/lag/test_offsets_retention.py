@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from barnabas_kafka.asking import Asking
-from barnabas_lag.kafka.offsets_retention import ASKED_EVERY_S, SETTING, OffsetsRetention
+from barnabas_lag.kafka.offsets import ASKED_EVERY_S, SETTING, OffsetsRetention
 from harness.manual_clock import ManualClock
 
 CLUSTER_AUTHORIZATION_FAILED = 31

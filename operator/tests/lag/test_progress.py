@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_lag.evaluation.progress import MOVES_KEPT, Progress, Status, next_look, status
+from barnabas_lag.evaluation.lags import MOVES_KEPT, Progress, Status, next_look, status
 
 EVERY_S = 30.0
 PATIENCE_S = 60.0

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_lag.evaluation.timeline import ASKED_GAP, GAP_MIN_S, KEPT_GAP, POINTS_MAX, Found, Timeline
+from barnabas_lag.evaluation.history import ASKED_GAP, GAP_MIN_S, KEPT_GAP, POINTS_MAX, Found, Timeline
 
 QUESTIONS_MAX = 40
 gaps = st.lists(st.floats(0.0, 5_000.0), min_size=1, max_size=200)

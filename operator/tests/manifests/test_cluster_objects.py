@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.manifests.kube_object import MONITORING, KubeObject, Neighbours
 from barnabas_operator.manifests.stateful_set import CONFIG_HASH

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from barnabas_core.config.broker_config import parse_broker_config
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.local_properties import (
     BrokerPlace,

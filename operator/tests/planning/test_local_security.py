@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_core.config.broker_config import parse_broker_config
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from barnabas_operator.planning.brokers.broker_security import BrokerSecrets
 from barnabas_operator.planning.brokers.local_properties import (
     BrokerPlace,

@@ -3,7 +3,7 @@
 import asyncio
 import math
 
-from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.lags import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S, PACE
 from barnabas_operator.reconcile.status_writer import FINALIZER

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from barnabas_core.config.jaas import InvalidJaas, parse_jaas
-from barnabas_core.config.properties import MalformedProperties, parse_properties
+from barnabas_core.config.definitions import MalformedProperties, parse_properties
+from barnabas_core.config.listeners import InvalidJaas, parse_jaas
 from barnabas_jobs.planning.errors import BadOption
 
 OPTION: Final = "--command-config"

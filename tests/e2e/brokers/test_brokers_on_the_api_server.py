@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_core.config.properties import parse_properties
+from barnabas_core.config.definitions import parse_properties
 from e2e.brokers.brokers_on_the_api import three_with_flights
 from e2e.state_documents import DEFINITION, define_state_documents
 from harness.cluster import BarnabasCluster

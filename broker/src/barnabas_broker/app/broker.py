@@ -44,8 +44,8 @@ from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
-from barnabas_broker.server.metrics.request_families import Traffic
-from barnabas_broker.server.page_cache import is_cached
+from barnabas_broker.server.metrics.broker_families import Traffic
+from barnabas_broker.server.outbox import is_cached
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.server.sasl_listener import AuthenticationCounts, PasswordThread, SaslListener
 from barnabas_broker.server.sasl_session import begin_session
@@ -58,8 +58,7 @@ from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
 from barnabas_core.fair_turns import in_turns
 from barnabas_web.http_server import HttpServer, PageMaker
-from barnabas_web.protection import Protection
-from barnabas_web.watched import FileRefused
+from barnabas_web.visitors import FileRefused, Protection
 
 if TYPE_CHECKING:
     from barnabas_broker.app.tls_contexts import TlsContexts

@@ -8,8 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
-from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
+from barnabas_core.config.definitions import (
+    ConfigProblem,
+    InvalidConfig,
+    MalformedProperties,
+    Property,
+    parse_properties,
+)
 
 PROVIDERS: Final = "config.providers"
 _NOTHING: Final = Property("", None)

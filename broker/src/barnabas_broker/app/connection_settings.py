@@ -14,14 +14,12 @@ from barnabas_broker.security.sasl.listener_mechanisms import (
     listener_mechanisms,
 )
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES
-from barnabas_broker.server.admission import ConnectionLimits, plain_address
 from barnabas_broker.server.listener import SocketSettings
-from barnabas_broker.server.newcomers import BROKERS_MAX
+from barnabas_broker.server.newcomers import BROKERS_MAX, ConnectionLimits, plain_address
 from barnabas_broker.server.sasl_listener import DEADLINE_S, InThread, Logins, SaslListener
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.listener_security import ListenerSecurity
-from barnabas_core.config.listeners import Endpoint
+from barnabas_core.config.listeners import Endpoint, ListenerSecurity
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,7 @@ from typing import Final
 from barnabas_broker.app.config_providers import resolved
 from barnabas_broker.app.main import MAX_CONNECTIONS, run
 from barnabas_core.config.broker_config import BrokerConfig, is_unknown, parse_broker_config
-from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
-from barnabas_core.config.properties import Property, parse_properties
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Property, parse_properties
 
 log = logging.getLogger(__name__)
 

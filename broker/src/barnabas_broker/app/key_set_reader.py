@@ -11,7 +11,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_ope
 from barnabas_broker.app.tls_stores import Stores
 from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, TokenKey, parse_key_set
 from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
-from barnabas_core.config.listener_security import ListenerSecurity, SecurityProtocol
+from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 
 
 def read_key_set(url: str, context: ssl.SSLContext, timeout_s: float) -> tuple[TokenKey, ...]:

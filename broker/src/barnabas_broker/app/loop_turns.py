@@ -13,7 +13,7 @@ from time import perf_counter, thread_time
 from typing import Final
 
 from barnabas_broker.app.garbage import GARBAGE, Collections
-from barnabas_broker.server.metrics.loop_families import Turn
+from barnabas_broker.server.metrics.broker_families import Turn
 from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE, NOTHING_NAMED, SHORT_S
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from barnabas_broker.app.config_providers import resolved
 from barnabas_broker.app.loop_time import interrupt_threads_soon
 from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config, unused_settings
-from barnabas_core.config.definitions import InvalidConfig
-from barnabas_core.config.properties import MalformedProperties, Property, parse_properties
+from barnabas_core.config.definitions import InvalidConfig, MalformedProperties, Property, parse_properties
 
 log = logging.getLogger(__name__)
 

@@ -7,23 +7,25 @@ from typing import Final
 
 from barnabas_broker.app.loop_turns import BOUNDS_S, LoopTurns
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.server.metrics.authorizer_families import authorizer_families
-from barnabas_broker.server.metrics.broker_families import broker_families
-from barnabas_broker.server.metrics.cleaner_families import cleaner_families
-from barnabas_broker.server.metrics.controller_families import controller_families
-from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, render
-from barnabas_broker.server.metrics.group_families import group_families
-from barnabas_broker.server.metrics.hosted import look_at_all
-from barnabas_broker.server.metrics.loop_families import loop_families
-from barnabas_broker.server.metrics.metadata_families import metadata_families
-from barnabas_broker.server.metrics.partition_families import partition_families
-from barnabas_broker.server.metrics.process_families import process_families, read_usage
-from barnabas_broker.server.metrics.quota_families import quota_families
-from barnabas_broker.server.metrics.replication_families import replication_families
-from barnabas_broker.server.metrics.request_families import Traffic, request_families
-from barnabas_broker.server.metrics.share_families import share_families
-from barnabas_broker.server.metrics.share_state_families import share_state_families
-from barnabas_broker.server.metrics.transaction_families import transaction_families
+from barnabas_broker.server.metrics.broker_families import (
+    Traffic,
+    authorizer_families,
+    broker_families,
+    loop_families,
+    process_families,
+    quota_families,
+    read_usage,
+    request_families,
+)
+from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, look_at_all, render
+from barnabas_broker.server.metrics.group_families import (
+    group_families,
+    share_families,
+    share_state_families,
+    transaction_families,
+)
+from barnabas_broker.server.metrics.metadata_families import controller_families, metadata_families
+from barnabas_broker.server.metrics.partition_families import cleaner_families, partition_families, replication_families
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_web.http_server import Page, PageMaker, text_page
 

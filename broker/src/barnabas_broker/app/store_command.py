@@ -15,8 +15,7 @@ from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.definitions import INT_MAX, InvalidConfig
-from barnabas_core.config.properties import MalformedProperties
+from barnabas_core.config.definitions import INT_MAX, InvalidConfig, MalformedProperties
 
 DRY_RUN: Final = "Nothing was written. To write the changes, run the command again with --execute."
 

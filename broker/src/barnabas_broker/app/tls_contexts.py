@@ -10,15 +10,13 @@ from cryptography import x509
 
 from barnabas_broker.app.tls_stores import Keystore, Stores
 from barnabas_broker.handlers.channel import ANONYMOUS
-from barnabas_broker.server.handshakes import CertificateRefused, ServerTls
+from barnabas_broker.server.tls_stream import CertificateRefused, ServerTls
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.cipher_suites import STRONG, TLS_1_2_SUITES, TLS_1_3_SUITES
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
-from barnabas_core.config.listener_security import ListenerSecurity
-from barnabas_core.config.principal_rules import PrincipalRule, name_by_rules, parse_principal_rules
-from barnabas_core.config.ssl_definitions import RELOADED
+from barnabas_core.config.listeners import ListenerSecurity, PrincipalRule, name_by_rules, parse_principal_rules
+from barnabas_core.config.security_definitions import RELOADED, STRONG, TLS_1_2_SUITES, TLS_1_3_SUITES
 from barnabas_core.distinguished_name import rfc2253, subject_of
-from barnabas_web.watched import mark_of_file
+from barnabas_web.visitors import mark_of_file
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-from barnabas_core.config.listener_security import ListenerSecurity
-from barnabas_web.watched import FILE_BYTES_MAX, content_of_file
+from barnabas_core.config.listeners import ListenerSecurity
+from barnabas_web.visitors import FILE_BYTES_MAX, content_of_file
 
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----([A-Za-z0-9+/=\s]+)-----END \1-----")
 """The regular expression of a PEM block; a match takes linear time, whatever the text."""

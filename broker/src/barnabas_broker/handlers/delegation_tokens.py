@@ -9,7 +9,7 @@ from typing import Any, Final
 from barnabas_broker.handlers.channel import ANONYMOUS, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import message_class
-from barnabas_core.config.listener_security import SecurityProtocol
+from barnabas_core.config.listeners import SecurityProtocol
 from barnabas_core.errors import ErrorCode
 
 NO_TIME: Final = -1

@@ -28,7 +28,7 @@ from barnabas_core.config.describe import (
     describe_group,
     describe_topic,
 )
-from barnabas_core.config.stray_logs import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
+from barnabas_core.config.own_definitions import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
 from barnabas_core.errors import ApiError, ErrorCode
 
 STRAY_LOGS_TEXT: Final = (

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from barnabas_broker.handlers.channel import GiveUp
-from barnabas_broker.server.cold_reads import ColdReads
-from barnabas_broker.server.outbox import Outbox, memory_bytes
+from barnabas_broker.server.outbox import ColdReads, Outbox, memory_bytes
 from barnabas_broker.server.slow_clients import SlowClient, SlowClients
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import Part

@@ -7,12 +7,18 @@ request waits for memory.
 
 While a response is outstanding or unsent, `answers` may stop the reading of requests. `slow_clients` closes connections
 that send or read too slowly.
+
+The share of a turn of the event loop that the requests of all connections have together. A connection that becomes
+readable when the share is used up leaves the turn. In the next turns the connections that have left read first, in
+the order in which they have left.
 """
 
 import asyncio
 import functools
 import logging
 import struct
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from time import monotonic, perf_counter
 from typing import Final
@@ -22,15 +28,105 @@ from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.server.answers import Answers
-from barnabas_broker.server.buffers import BufferPool, RequestBuffer
-from barnabas_broker.server.cold_reads import ColdReads
+from barnabas_broker.server.buffers import BufferPool, CallSoon, RequestBuffer
+from barnabas_broker.server.outbox import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.server.turn_share import TurnShare
-from barnabas_broker.server.watched_connection import WatchedConnection
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_core.fair_turns import CONNECTION_S, MOVED_BYTES
 from barnabas_core.loop_turns import LOOP_SHARE
+
+
+class WatchedConnection(ABC):
+    """The client of a connection, and whether the connection is open and active."""
+
+    def __init__(self, client: Client, transport: Transport, answers: Answers) -> None:
+        self.client = client
+        self.answers = answers
+        self._transport = transport
+        self.was_active = True
+        """True if anything has arrived since the listener's last check."""
+        self._bytes_sent_before = 0
+        self.idle_looks = 0
+        """The number of idle checks by the listener since bytes were last received or sent."""
+
+    @abstractmethod
+    def close(self, reason: str | None = None) -> None:
+        """Close the connection; log the `reason`, if any."""
+
+    @property
+    def peer(self) -> str:
+        """The client's address, `host:port`."""
+        return self.client.address
+
+    def is_gone(self) -> bool:
+        """True if the connection is closed or was reset, so that no response can arrive."""
+        return self.has_ended() and self.is_closed
+
+    def has_ended(self) -> bool:
+        """True if the client has closed its side, tested without consuming bytes; close a connection that was reset."""
+        try:
+            return self.is_closed or self._transport.has_ended()
+        except OSError as error:
+            self.close(str(error))  # The socket reports an error only once, so close now.
+            return True
+
+    @property
+    def is_closed(self) -> bool:
+        """True if the connection is closed."""
+        return not self.answers.is_open
+
+    @property
+    def bytes_sent(self) -> int:
+        """The number of bytes handed to the kernel so far."""
+        return self.answers.bytes_sent
+
+    @property
+    def unsent_bytes(self) -> int:
+        """The memory in bytes that finished but unsent responses hold."""
+        return self.answers.unsent_bytes
+
+    @property
+    def has_unsent(self) -> bool:
+        """True if a finished response is not sent yet."""
+        return self.answers.has_unsent
+
+    def looked_at(self) -> None:
+        """Count an idle check, or reset the count after activity; a client that reads a long response is active."""
+        bytes_sent = self.bytes_sent
+        is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
+        self.idle_looks = self.idle_looks + 1 if is_idle else 0
+        self.was_active, self._bytes_sent_before = False, bytes_sent
+
+
+class TurnShare:
+    """The connections that have left a turn of the event loop."""
+
+    def __init__(self, call_soon: CallSoon) -> None:
+        self._call_soon = call_soon
+        self._left: deque[Callable[[], object]] = deque()
+        self._is_scheduled = False
+
+    def leave(self, go_on: Callable[[], object]) -> None:
+        """Call `go_on` in the next turn of the event loop that has time left."""
+        self._left.append(go_on)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._is_scheduled = False
+        LOOP_SHARE.extend(CONNECTION_S)  # At least one connection goes on in each turn.
+        for _ in range(len(self._left)):
+            self._left.popleft()()
+            if LOOP_SHARE.is_used_up():
+                break
+        if self._left:
+            self._schedule()
+
 
 log = logging.getLogger(__name__)
 

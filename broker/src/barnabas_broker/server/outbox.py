@@ -1,16 +1,202 @@
 """Send the unsent parts of a connection: small parts together in one `send`, file slices by `sendfile`.
 
 Each turn of the event loop sends a bounded number of bytes.
+
+Threads that read uncached records into the page cache, piece by piece, before the event loop sends them. `sendfile`
+of uncached records would block the event loop, and with it all other clients, until the disk has answered.
+
+Check whether records are in the page cache, because `sendfile` of uncached records blocks the event loop.
+`cachestat` and RWF_NOWAIT ask the kernel; on a file system that does not support them (tmpfs), all records count as
+cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. The result for a cached
+range is therefore kept for up to a second; consumers and followers often read the same range at the end of a log.
 """
 
+import asyncio
+import ctypes
+import mmap
+import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Final
 
-from barnabas_broker.server.cold_reads import PIECE_BYTES
-from barnabas_broker.server.page_cache import PageCache, read_if_cached
 from barnabas_broker.server.transport import Transport
-from barnabas_broker.wire.framing import Buffer, FileSlice, Part
+from barnabas_broker.wire.framing import Buffer, FileSlice, Part, SendableFile
 from barnabas_core.fair_turns import SENT_BYTES
+
+KNOWN_S: Final = 1.0
+PAGE_BYTES: Final = mmap.PAGESIZE
+SYS_CACHESTAT: Final = 451
+"""The number of the system call that counts cached pages, since Linux 6.5.
+
+On older kernels only the first and the last page of a range are checked.
+"""
+_SYSCALL: Final = ctypes.CDLL(None).syscall
+_RANGE: Final = (ctypes.c_uint64 * 2)()
+_STAT: Final = (ctypes.c_uint64 * 5)()
+_PROBE: Final = bytearray(1)
+_NOTHING: Final = (0, 0)
+
+
+class PageCache:
+    """The file ranges known to be in the page cache, at most one for each file descriptor.
+
+    A range is trusted for up to a second. If the kernel evicts pages of the range during this second, or the descriptor
+    is reused for another file, sending the range can block the event loop.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._known: dict[int, tuple[int, int]] = {}
+        self._known_until_s = 0.0
+
+    def has(self, file: SendableFile, position: int, length: int) -> bool:
+        """True if the whole range is cached, or was cached within the last second."""
+        now_s = self._now_s()
+        if now_s >= self._known_until_s:
+            self._known.clear()
+            self._known_until_s = now_s + KNOWN_S
+        descriptor, end = file.fileno(), position + length
+        known_start, known_end = self._known.get(descriptor, _NOTHING)
+        if known_start <= position and end <= known_end:
+            return True
+        if not is_cached(file, position, length):
+            return False
+        is_joined = position <= known_end and known_start <= end
+        self._known[descriptor] = (min(position, known_start), max(end, known_end)) if is_joined else (position, end)
+        return True
+
+
+def is_cached(file: SendableFile, position: int, length: int) -> bool:
+    """True if the whole range is cached.
+
+    Pages that the kernel is still reading count as cached, except the last page.
+    """
+    descriptor, last = file.fileno(), position + length - 1
+    _RANGE[0], _RANGE[1] = position, length
+    if _SYSCALL(SYS_CACHESTAT, descriptor, _RANGE, _STAT, 0) == 0:
+        return _STAT[0] >= last // PAGE_BYTES - position // PAGE_BYTES + 1 and _is_read(descriptor, last)
+    return _is_read(descriptor, position) and _is_read(descriptor, last)
+
+
+def _is_read(descriptor: int, position: int) -> bool:
+    """True if the page with the byte at `position` is cached, or if the file system does not support the check.
+
+    Since Linux 6.10 the check makes the kernel read an uncached page, so the check requests only one byte.
+    """
+    try:
+        os.preadv(descriptor, (_PROBE,), position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # RWF_NOWAIT is unsupported, or the disk has failed; sending the slice then raises the error.
+        return True
+    return True
+
+
+def read_if_cached(piece: FileSlice, into: memoryview) -> bool:
+    """Read the file slice `piece` into `into`; return False if some of its bytes are not in the page cache.
+
+    Raise ConnectionAbortedError if the file is too short, because the size of the response can no longer change.
+    """
+    try:
+        have = os.preadv(piece.file.fileno(), (into,), piece.position, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        data = piece.file.read_at(piece.position, piece.length)
+        have = len(data)
+        into[:have] = data
+    if have == piece.length:
+        return True
+    if is_cached(piece.file, piece.position + have, 1):
+        raise ConnectionAbortedError(
+            f"the log file ended {piece.length - have} bytes before the end of the records to send"
+        )
+    return False
+
+
+PIECE_BYTES: Final = 1024 * 1024
+"""The number of bytes read for one client before another client's records are read."""
+THREADS_PER_DEVICE: Final = 4
+"""The number of threads of each device; devices share no threads, so a hanging disk does not block other disks."""
+READ_BYTES: Final = 128 * 1024
+GATHER_BYTES_MAX: Final = 128 * 1024
+"""The size of a response up to which a copy and one `send` cost less than a `send` and a `sendfile`."""
+NEXT_BYTES: Final = 64 * 1024
+
+
+class ColdReads:
+    """The queues of cold reads of a broker, one for each device, served in the order of arrival."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, threads_per_device: int = THREADS_PER_DEVICE) -> None:
+        self._loop = loop
+        self._threads_per_device = threads_per_device
+        self._devices: dict[int, _Device] = {}
+        self.reads_total = 0
+        self.page_cache = PageCache(loop.time)
+        self.gather_buffer = memoryview(bytearray(GATHER_BYTES_MAX))
+        """The buffer, shared by all connections, that gathers the parts of a small response for one `send`."""
+
+    def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
+        """Read up to PIECE_BYTES of a file slice into the page cache, in a thread.
+
+        Then call `done` with the number of bytes that were to be read, even if the read has failed.
+        """
+        self.reads_total += 1
+        device = os.fstat(piece.file.fileno()).st_dev
+        if device not in self._devices:
+            self._devices[device] = _Device(self._loop, self._threads_per_device)
+        self._devices[device].fetch(FileSlice(piece.file, piece.position, min(piece.length, PIECE_BYTES)), done)
+
+
+class _Device:
+    """The threads for one device; they are daemons, so the process can exit while a disk hangs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
+        self._loop = loop
+        self._threads_max = threads_max
+        self._threads = 0
+        self._busy = 0
+        self._waiting: deque[tuple[FileSlice, Callable[[int], None]]] = deque()
+        self._jobs: SimpleQueue[tuple[FileSlice, Callable[[int], None]]] = SimpleQueue()
+
+    def fetch(self, piece: FileSlice, done: Callable[[int], None]) -> None:
+        self._waiting.append((piece, done))
+        self._give_out()
+
+    def _give_out(self) -> None:
+        while self._waiting and self._busy < self._threads_max:
+            self._busy += 1
+            self._jobs.put(self._waiting.popleft())
+            if self._threads < self._busy:
+                self._threads += 1
+                Thread(target=self._work, name="cold-reads", daemon=True).start()
+
+    def _work(self) -> None:
+        buffer = memoryview(bytearray(READ_BYTES))
+        while True:
+            piece, done = self._jobs.get()
+            _read(piece, buffer)
+            with suppress(RuntimeError):  # The event loop may be closed already.
+                self._loop.call_soon_threadsafe(self._read, piece.length, done)
+            del piece, done  # A reference held while the thread waits would keep a deleted file open.
+
+    def _read(self, length: int, done: Callable[[int], None]) -> None:
+        self._busy -= 1
+        self._give_out()
+        done(length)
+
+
+def _read(piece: FileSlice, buffer: memoryview) -> None:
+    """Read a file slice and NEXT_BYTES more into the page cache, because the next batch header is needed soon."""
+    descriptor, length = piece.file.fileno(), piece.length + NEXT_BYTES
+    end = piece.position + length
+    with suppress(OSError):  # Sending the slice raises the same error later, so it is ignored here.
+        os.posix_fadvise(descriptor, piece.position, length, os.POSIX_FADV_WILLNEED)
+        for position in range(piece.position, end, READ_BYTES):
+            os.preadv(descriptor, (buffer[: end - position],), position)
 
 
 class Outbox:

@@ -10,13 +10,18 @@ from barnabas_core.config.definitions import (
     ConfigProblem,
     ConfigType,
     InvalidConfig,
+    Property,
     Value,
+    did_you_mean,
     parse_value,
 )
-from barnabas_core.config.listener_security import ListenerSecurity, prefixed_definition
-from barnabas_core.config.listeners import Listeners, ListenerSettings, resolve_listeners
-from barnabas_core.config.near_misses import did_you_mean
-from barnabas_core.config.properties import Property
+from barnabas_core.config.listeners import (
+    Listeners,
+    ListenerSecurity,
+    ListenerSettings,
+    prefixed_definition,
+    resolve_listeners,
+)
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal, unused_reason
 from barnabas_core.web_files import WebFiles, contradictions

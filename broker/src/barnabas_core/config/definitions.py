@@ -2,16 +2,148 @@
 
 The tables are in `broker_definitions` and `topic_definitions`. Validation, DescribeConfigs and the documentation all
 use these tables, so they always agree.
+
+Parse Java's properties format exactly, with comments, continued lines, escapes and three separators. The rules are
+those of `java.util.Properties.load`. A comment line cannot be continued. A key ends at the first unescaped `=`, `:`
+or blank. If a key occurs twice, its last value counts. The package javaproperties treats empty continued lines
+differently from Java.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum, IntEnum
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
-from barnabas_core.config.near_misses import written_out
+_BLANKS: Final = " \t\f"
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED: Final = re.compile(r"\\(u.{0,4}|.|$)", re.DOTALL)
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+class Property(NamedTuple):
+    """A value and the number of the line on which it begins, counted from 1; None if it is from no file."""
+
+    value: str
+    line: int | None
+
+
+class MalformedProperties(ValueError):
+    """The error that a text is not in the properties format; the message has the line number."""
+
+
+def parse_properties(text: str) -> dict[str, Property]:
+    """Return all properties by key.
+
+    Raise MalformedProperties for a Unicode escape without four hexadecimal digits; any other text is valid.
+    """
+    properties = {}
+    for number, line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None, "the pattern for keys must match an empty text"
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None, "the pattern for separators must match an empty text"
+        value = _unescape(line[separator.end() :], number)
+        properties[_unescape(key.group(), number)] = Property(value, number)
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    r"""Yield the logical lines of a text, as Java's Properties reads them.
+
+    Lines that end with a backslash are joined with the next line. Blanks at the start, comments and blank lines are
+    left out, even after a line that is only a backslash. If the last line is only a backslash, an empty line is
+    yielded, unless the text ends with \r\n.
+    """
+    naturals = _LINE_END.split(text)
+    last = len(naturals) - (0 if text.endswith("\r\n") else 1 if naturals[-1] else 2)
+    pending, begun = "", 0
+    for index, natural in enumerate(naturals):
+        line = natural.lstrip(_BLANKS)
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        begun = begun if pending else index + 1
+        continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        pending += line[:-1] if continued else line
+        if not continued or index >= last:
+            yield begun, pending
+            pending = ""
+    if pending:
+        yield begun, pending
+
+
+def _unescape(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def replace(match: re.Match[str]) -> str:
+        escaped = match.group(1)
+        if escaped[:1] != "u":
+            return _ESCAPES.get(escaped, escaped)
+        if not re.fullmatch("u[0-9a-fA-F]{4}", escaped):
+            raise MalformedProperties(f"line {line}: the escape \\{escaped} must be \\u and four hexadecimal digits")
+        return chr(int(escaped[1:], 16))
+
+    joined = _ESCAPED.sub(replace, text)
+    # Two escapes may be the UTF-16 surrogates of one character above U+FFFF.
+    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+ALIKE: Final = 0.75
+"""The similarity from which one name is probably a typo of another."""
+
+_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
+_SECOND: Final = 1_000
+_MILLISECONDS: Final[Mapping[str, int]] = {
+    "ms": 1,
+    "s": _SECOND,
+    "m": 60 * _SECOND,
+    "min": 60 * _SECOND,
+    "h": 3_600 * _SECOND,
+    "d": 86_400 * _SECOND,
+    "w": 7 * 86_400 * _SECOND,
+}
+_BYTES: Final[Mapping[str, int]] = {
+    "B": 1,
+    **{f"{letter}{tail}": 1_000**power for power, letter in enumerate("kMGT", 1) for tail in ("", "B")},
+    **{f"K{tail}": 1_000 for tail in ("", "B")},
+    **{f"{letter}i{tail}": 1_024**power for power, letter in enumerate("KMGT", 1) for tail in ("", "B")},
+}
+_UNITS: Final[Mapping[str, tuple[Mapping[str, int], int]]] = {
+    ".ms": (_MILLISECONDS, 1),
+    ".seconds": (_MILLISECONDS, _SECOND),
+    ".minutes": (_MILLISECONDS, 60 * _SECOND),
+    ".hours": (_MILLISECONDS, 3_600 * _SECOND),
+    ".bytes": (_BYTES, 1),
+}
+"""A map from the unit suffix of a config's name, such as `.ms`, to a pair.
+
+The first item has the units that users may write by mistake, and the second item is the unit of the config.
+"""
+
+
+def did_you_mean(name: str, known: Mapping[str, object], aliases: Mapping[str, str]) -> str:
+    """Return `; did you mean NAME?` if `name` is in `aliases` or similar to a name in `known`; else an empty text."""
+    near = [aliases[name]] if name in aliases else get_close_matches(name, known, n=1, cutoff=ALIKE)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def written_out(name: str, text: str) -> int | None:
+    """Return a value such as `7d` or `10Mi` as a number in the setting's unit.
+
+    Return None if the value has no known unit, or if the result is not a whole number.
+    """
+    units, unit = next((found for end, found in _UNITS.items() if name.endswith(end)), ({}, 1))
+    amount = _AMOUNT.fullmatch(text.strip())
+    if amount is None or amount[2] not in units:
+        return None
+    number = float(amount[1]) * units[amount[2]] / unit
+    return int(number) if number.is_integer() else None
+
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1

@@ -8,7 +8,7 @@ from barnabas_core.config.broker_config import BrokerConfig, unknown_definitions
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic, Value, format_value
 from barnabas_core.config.group_configs import GROUP_CONFIGS, effective_group_values
-from barnabas_core.config.listener_security import prefixed_definition
+from barnabas_core.config.listeners import prefixed_definition
 from barnabas_core.config.topic_configs import usable_topic_values
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import unused_definitions

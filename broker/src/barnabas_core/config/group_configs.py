@@ -16,10 +16,10 @@ from barnabas_core.config.definitions import (
     Range,
     Synonym,
     Value,
+    did_you_mean,
     parse_value,
     table,
 )
-from barnabas_core.config.near_misses import did_you_mean
 
 _NO_SUCH_GROUPS: Final[Mapping[str, str]] = {"streams.": "streams groups are not supported"}
 _RESETS: Final = ("latest", "earliest")

@@ -1,13 +1,120 @@
-"""Parse and check the listeners of a broker: the addresses that it binds and those that it advertises."""
+"""Parse and check the listeners of a broker: the addresses that it binds and those that it advertises.
+
+The security protocol and settings of each listener; settings of a listener override those of the broker.
+`listener.name.NAME.CONFIG` sets CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL
+mechanism of the listener (KIP-103). The settings for a listener are in `LISTENER_CONFIGS`, and those for a
+mechanism in `MECHANISM_CONFIGS`.
+
+Parse the value of sasl.jaas.config: one login module with its options, in Java's syntax. No Java class is loaded;
+only three names of login modules are accepted.
+"""
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
 
-from barnabas_core.config.definitions import ConfigProblem
-from barnabas_core.config.listener_security import PROTOCOL_NAMES, SecurityProtocol
+from barnabas_core.config.definitions import (
+    ConfigDefinition,
+    ConfigProblem,
+    Dynamic,
+    InvalidConfig,
+    Synonym,
+    Value,
+    parse_value,
+)
+from barnabas_core.config.security_definitions import RELOADED, SASL_CONFIGS, SASL_MECHANISM_CONFIGS, SSL_CONFIGS
+
+_PREFIXED: Final = re.compile(r"listener\.name\.([^.]+)\.(.+)")
+
+LISTENER_CONFIGS: Final[Mapping[str, ConfigDefinition]] = {**SSL_CONFIGS, **SASL_CONFIGS}
+"""The settings that one listener can have, with the prefix `listener.name.NAME.`."""
+MECHANISM_CONFIGS: Final[Mapping[str, ConfigDefinition]] = SASL_MECHANISM_CONFIGS
+"""The settings that one SASL mechanism of a listener can have, with the prefix `listener.name.NAME.MECHANISM.`."""
+
+
+class SecurityProtocol(Enum):
+    """Kafka's security protocols of listeners."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        """True if connections use TLS."""
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        """True if clients authenticate by SASL."""
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+PROTOCOL_NAMES: Final = tuple(protocol.value for protocol in SecurityProtocol)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """The security protocol and settings of a listener; `texts` has all settings of the broker, including passwords."""
+
+    name: str
+    protocol: SecurityProtocol
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def setting(self, config: str, mechanism: str = "") -> str:
+        """Return the most specific name under which `config` is set for this listener; without any, `config` itself."""
+        prefix = f"listener.name.{self.name.lower()}."
+        names = (f"{prefix}{mechanism.lower()}.{config}", f"{prefix}{config}")
+        return next((name for name in names[0 if mechanism else 1 :] if name in self.texts), config)
+
+    def text(self, config: str, mechanism: str = "") -> str | None:
+        """Return the text of `config` for this listener; None if it is not set."""
+        return self.texts.get(self.setting(config, mechanism))
+
+    def value(self, config: str, mechanism: str = "") -> Value:
+        """Return the value of a setting of LISTENER_CONFIGS or MECHANISM_CONFIGS, or its default if it is not set.
+
+        Raise InvalidConfig if the text is invalid.
+        """
+        definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS[config]
+        name = self.setting(config, mechanism)
+        text = self.texts.get(name)
+        return definition.default if text is None else parse_value(replace(definition, name=name), text)
+
+    def problem(self, config: str, allowed: str, mechanism: str = "") -> ConfigProblem:
+        """Return the ConfigProblem of an invalid setting of this listener; the value of a password is left out."""
+        name = self.setting(config, mechanism)
+        definition = LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
+        is_secret = definition is None or definition.sensitive
+        return ConfigProblem(name, None if is_secret else self.texts.get(name), allowed)
+
+    def invalid(self, config: str, allowed: str) -> InvalidConfig:
+        """Return the error that a setting of this listener is invalid."""
+        return InvalidConfig([self.problem(config, allowed)])
+
+
+def without_prefix(name: str) -> str | None:
+    """Return CONFIG for `listener.name.NAME.CONFIG` or `listener.name.NAME.MECHANISM.CONFIG`; None for other names."""
+    match = _PREFIXED.fullmatch(name)
+    if match is None:
+        return None
+    mechanism, _, rest = match[2].partition(".")
+    return rest if match[2] not in LISTENER_CONFIGS and rest in MECHANISM_CONFIGS and mechanism else match[2]
+
+
+def prefixed_definition(name: str) -> ConfigDefinition | None:
+    """Return the definition of a setting with the prefix of a listener; None if the name is unknown."""
+    config = without_prefix(name)
+    found = None if config is None else LISTENER_CONFIGS.get(config) or MECHANISM_CONFIGS.get(config)
+    if config is None or found is None:
+        return None
+    dynamic = Dynamic.PER_BROKER if config in RELOADED else Dynamic.READ_ONLY
+    return replace(found, name=name, default=None, dynamic=dynamic, synonyms=(Synonym(config),))
+
 
 PORT_MAX: Final = 65535
 _ENTRY: Final = re.compile(r"([^/\s]+)://(\[[0-9a-fA-F:.%]+\]|[^\[\]:/\s]*):([0-9]{1,5})")
@@ -174,3 +281,156 @@ def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -
         replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)
     )
+
+
+DN_CHARACTERS_MAX: Final = 4096
+"""The longest DN to which rules are applied, because a regular expression may take long on a long text."""
+_RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(,|$)")
+_GROUP: Final = re.compile(r"\$([0-9])")
+_RULE_FORM: Final = (
+    "must be rules separated by commas, each DEFAULT or RULE:PATTERN/REPLACEMENT/ with an optional L or U at its end"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalRule:
+    """A mapping rule; DEFAULT keeps the whole DN."""
+
+    pattern: re.Pattern[str]
+    replacement: str
+    change_case: Callable[[str], str]
+
+    def name_of(self, dn: str) -> str | None:
+        """Return the user name for a certificate's DN; None if the rule's pattern does not match the whole DN."""
+        match = self.pattern.fullmatch(dn)
+        if match is None:
+            return None
+
+        def group(found: re.Match[str]) -> str:
+            number = int(found[1])
+            return (match[number] or "") if number <= self.pattern.groups else found[0]
+
+        return self.change_case(_GROUP.sub(group, self.replacement))
+
+
+def parse_principal_rules(text: str) -> tuple[PrincipalRule, ...]:
+    """Return the rules in the order of the setting. Raise ValueError if a rule or its pattern is malformed."""
+    rules: list[PrincipalRule] = []
+    position = 0
+    while position < len(text) or not rules:
+        match = _RULE.match(text, position)
+        if match is None:
+            raise ValueError(f"{text[position:]}: {_RULE_FORM}")
+        rules.append(_rule(match))
+        position = match.end()
+    return tuple(rules)
+
+
+def _rule(match: re.Match[str]) -> PrincipalRule:
+    if match[1]:
+        return PrincipalRule(re.compile("(.*)", re.DOTALL), "$1", str)
+    pattern, replacement = match[2].replace(r"\/", "/"), match[3].replace(r"\/", "/")
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern} is not a regular expression: {error}") from error
+    return PrincipalRule(compiled, replacement, _CASES[match[4]])
+
+
+_CASES: Final[Mapping[str, Callable[[str], str]]] = {"": str, "L": str.lower, "U": str.upper}
+
+
+def name_by_rules(dn: str, rules: tuple[PrincipalRule, ...]) -> str | None:
+    """Return the user name from the first matching rule; None if no rule matches or the DN is too long."""
+    if len(dn) > DN_CHARACTERS_MAX:
+        return None
+    return next((name for rule in rules if (name := rule.name_of(dn)) is not None), None)
+
+
+_PACKAGE: Final = "org.apache.kafka.common.security."
+MODULES: Final[Mapping[str, str]] = {
+    "plain.PlainLoginModule": "PLAIN",
+    "scram.ScramLoginModule": "SCRAM",
+    "oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
+}
+FLAGS: Final = ("required", "requisite", "sufficient", "optional")
+FORM: Final = 'must be MODULE required NAME="VALUE" ... ;'
+_USER_PREFIX: Final = "user_"
+_TOKEN: Final = re.compile(
+    r"""(?P<blank>\s+|//[^\n]*|/\*.*?\*/)|(?P<word>[\w.$-]+)|"(?P<double>(?:[^"\\\n]|\\.)*)"|'(?P<single>(?:[^'\\\n]|\\.)*)'|(?P<sign>[=;])""",
+    re.DOTALL,
+)
+_NUMBER: Final = re.compile(r"-?[0-9.]+")
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+class InvalidJaas(Exception):
+    """The error that a JAAS text is invalid; the message contains no value of an option."""
+
+
+@dataclass(frozen=True, slots=True)
+class JaasEntry:
+    """A login module: its family of mechanisms, and its options, whose values are secrets."""
+
+    family: str
+    options: Mapping[str, str] = field(repr=False)
+
+    @property
+    def users(self) -> Mapping[str, str]:
+        """The passwords of PLAIN users, by user name."""
+        prefix = len(_USER_PREFIX)
+        return {name[prefix:]: value for name, value in self.options.items() if name.startswith(_USER_PREFIX)}
+
+
+def parse_jaas(text: str) -> JaasEntry:
+    """Parse a JAAS text with exactly one login module. Raise InvalidJaas."""
+    tokens = list(_tokens(text))
+    if not tokens or tokens[-1] != (";", True):
+        raise InvalidJaas(f"{FORM} It must end in ;")
+    words = tokens[:-1]
+    if (";", True) in words:
+        raise InvalidJaas("must have exactly one login module")
+    if len(words) < 2 or words[0][1] or words[1][1] or words[1][0].lower() not in FLAGS:
+        raise InvalidJaas(f"{FORM} The word after the module must be one of {', '.join(FLAGS)}")
+    return JaasEntry(_family(words[0][0]), dict(_options(words[2:])))
+
+
+def _family(module: str) -> str:
+    family = MODULES.get(module.removeprefix(_PACKAGE)) if module.startswith(_PACKAGE) else None
+    if family is None:
+        allowed = ", ".join(_PACKAGE + each for each in MODULES)
+        raise InvalidJaas(f"{module} is not a supported login module; must be one of {allowed}")
+    return family
+
+
+def _options(words: list[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
+    for index in range(0, len(words), 3):
+        option = words[index : index + 3]
+        if len(option) < 3 or option[1] != ("=", True) or option[0][1] or option[2][1]:
+            raise InvalidJaas(f'{FORM} Option {index // 3 + 1} must be NAME="VALUE"')
+        yield option[0][0], option[2][0]
+
+
+def _tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the text of each token, and True if the token is one of the signs `=` and `;`. Raise InvalidJaas."""
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise InvalidJaas(f"{FORM} Character {position + 1} must begin a word or a quoted text, or be = or ;")
+        position = match.end()
+        if match["blank"]:
+            continue
+        if match["sign"]:
+            yield match["sign"], True
+        elif match["word"] is not None:
+            if _NUMBER.fullmatch(match["word"]):
+                raise InvalidJaas(f"{FORM} The number before character {position + 1} must be in quotes")
+            yield match["word"], False
+        else:
+            yield _unescaped(match["double"] if match["double"] is not None else match["single"]), False
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), text)

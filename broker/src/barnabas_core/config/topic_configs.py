@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, parse_value
+from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value, did_you_mean, parse_value
 from barnabas_core.config.log_config import CleanupPolicy, Compression, LogConfig, ThrottledReplicas, TimestampType
-from barnabas_core.config.near_misses import did_you_mean
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 
 _MIN_LAG: Final = "min.compaction.lag.ms"

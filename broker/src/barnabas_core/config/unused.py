@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas_core.config.definitions import ConfigDefinition, ConfigType, Dynamic
-from barnabas_core.config.listener_security import without_prefix
+from barnabas_core.config.listeners import without_prefix
 
 _METADATA: Final = "the metadata is in metadata.store, without controller processes and a metadata log"
 _ONE_LOOP: Final = "one event loop serves all connections; run more brokers to use more cores"

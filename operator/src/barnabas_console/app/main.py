@@ -22,7 +22,7 @@ from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import Credentials
 from barnabas_web.http_server import LOOK_S
-from barnabas_web.protection import Protection
+from barnabas_web.visitors import Protection
 
 log = logging.getLogger(__name__)
 

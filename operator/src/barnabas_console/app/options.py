@@ -11,8 +11,7 @@ from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 from barnabas_lag.app.options import Listener, listener, number
-from barnabas_web.protection import Protection
-from barnabas_web.watched import FileRefused
+from barnabas_web.visitors import FileRefused, Protection
 
 DEFAULT_LISTENER: Final = "127.0.0.1:9080"
 INTERVAL_S: Final = 10.0

@@ -21,11 +21,16 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.share_groups import SHARE
-from barnabas_lag.evaluation.readings import PartitionReading
-from barnabas_lag.kafka.cluster_metadata import partitions_of
-from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import Listed, committed_offsets, described_groups, listed_groups, share_offsets
-from barnabas_lag.kafka.offsets import with_ends, with_stable_offsets
+from barnabas_lag.evaluation.lags import PartitionReading
+from barnabas_lag.kafka.groups import (
+    Described,
+    Listed,
+    committed_offsets,
+    described_groups,
+    listed_groups,
+    share_offsets,
+)
+from barnabas_lag.kafka.offsets import partitions_of, with_ends, with_stable_offsets
 
 REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
 """The words in the names of Kafka's errors about missing rights."""

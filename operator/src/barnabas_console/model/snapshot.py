@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from barnabas_core.group_lag import by_topic, lag, partitions_read
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.readings import NO_LEADER, PartitionReading
+from barnabas_lag.evaluation.lags import NO_LEADER, PartitionReading
 
 
 class Unknown(StrEnum):

@@ -9,9 +9,7 @@ from typing import Final
 
 from barnabas_kafka.connection import connected_client
 from barnabas_lag.app.options import Options, parse
-from barnabas_lag.app.pages import PageServer, make_pages
-from barnabas_lag.app.rounds import Clocks, Rounds
-from barnabas_lag.app.supervision import Supervised, hang_s
+from barnabas_lag.app.rounds import Clocks, PageServer, Rounds, Supervised, hang_s, make_pages
 
 log = logging.getLogger(__name__)
 

@@ -1,25 +1,28 @@
 """Rounds that read the cluster, evaluate the lag of groups, and render the metrics."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from math import inf
-from threading import Event
+from threading import Event, Thread
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 
 from barnabas_kafka.asking import Asking, Failure
 from barnabas_kafka.connection import ClusterUnreachable
-from barnabas_lag.app.options import Options
+from barnabas_lag.app.options import Listener, Options
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import Evaluation
 from barnabas_lag.exposition.families import ClusterMetrics
 from barnabas_lag.exposition.own_metrics import OwnMetrics
-from barnabas_lag.kafka.evaluating import evaluate
-from barnabas_lag.kafka.offsets_retention import SETTING, OffsetsRetention
-from barnabas_lag.kafka.reading import read_cluster
+from barnabas_lag.kafka.groups import evaluate, read_cluster
+from barnabas_lag.kafka.offsets import SETTING, OffsetsRetention
+from barnabas_web.http_server import HttpServer, Page, PageMaker, text_page
+from barnabas_web.visitors import Protection
 
 log = logging.getLogger(__name__)
 
@@ -157,3 +160,102 @@ class Rounds:
         if client is not None:
             with suppress(Exception):  # A failure to close has no effect on the next round, which uses a new client.
                 client.close()
+
+
+LOOK_S: Final = 1.0
+HANG_MIN_S: Final = 120.0
+"""The shortest time in seconds after which a round of requests to the brokers counts as hanging.
+
+Brokers that do not answer may delay the round almost as long.
+"""
+HANG_ROUNDS: Final = 4
+
+
+def hang_s(interval_s: float) -> float:
+    """Return the seconds after which a round of requests to the brokers, with the pause after it, counts as hanging."""
+    return max(HANG_MIN_S, HANG_ROUNDS * interval_s)
+
+
+class Supervised:
+    """A thread that works until `stop` is set; a new value of `progress` shows that the thread does not hang."""
+
+    def __init__(self, work: Callable[[Event], object], progress: Callable[[], object]) -> None:
+        self.stop: Final = Event()
+        self.failure: str | None = None
+        """The reason why the process must end, or None."""
+        self._progress = progress
+        self._thread = Thread(target=self._run, args=(work,), name="rounds", daemon=True)
+
+    def _run(self, work: Callable[[Event], object]) -> None:
+        try:
+            work(self.stop)
+        except Exception as error:
+            log.exception("a round of requests to the brokers failed")
+            self.failure = f"a round of requests to the brokers failed: {type(error).__name__}: {error}"
+            self.stop.set()
+
+    def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
+        """Start the thread, and return when `stop` is set, or when the thread fails or hangs; `failure` has the reason.
+
+        The thread hangs if `progress` returns the same value for `hang_after_s` seconds. The seconds are counted in
+        pauses of `look_s`, not by a clock, so that the time in which the process was suspended does not count.
+        """
+        self._thread.start()
+        seen, looks = self._progress(), 0
+        while not self.stop.wait(look_s):
+            now = self._progress()
+            seen, looks = now, looks + 1 if now == seen else 0
+            if looks * look_s > hang_after_s:
+                self.failure = f"a round of requests to the brokers hangs: it has not ended within {hang_after_s:g} s"
+                return
+
+    def join(self, seconds: float) -> None:
+        """Wait at most `seconds` for the end of the thread."""
+        self._thread.join(seconds)
+
+
+PROBES: Final = frozenset({"/healthz"})
+
+
+def make_pages(
+    own: CollectorRegistry, cluster: Callable[[], bytes], why_ending: Callable[[], str | None]
+) -> Mapping[str, PageMaker]:
+    """Return the HTTP pages: the metrics, both the exporter's own and the lag that was last read, and the probe.
+
+    A page is served without a request to the Kafka cluster.
+    """
+
+    async def metrics() -> Page:
+        return Page(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(own) + cluster())
+
+    async def healthz() -> Page:
+        reason = why_ending()
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK, f"{reason or 'ok'}\n")
+
+    return {"/metrics": metrics, "/healthz": healthz}
+
+
+class PageServer:
+    """The HTTP server of the pages.
+
+    It runs in a thread, so that slow clients do not delay the evaluation of the lag.
+    """
+
+    def __init__(self, listener: Listener, pages: Mapping[str, PageMaker], protection: Protection) -> None:
+        """Listen, and start the thread. Raise OSError if the address cannot be used."""
+        self._loop = asyncio.new_event_loop()
+        self._server = HttpServer(pages, PROBES, protection)
+        try:
+            self.port = self._loop.run_until_complete(self._server.start(*listener))
+        except OSError:
+            self._loop.close()
+            raise
+        self._thread = Thread(target=self._loop.run_forever, name="pages", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening, and end the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._server.stop())
+        self._loop.close()

@@ -26,8 +26,7 @@ from barnabas_operator.app.operator_parts import (
 from barnabas_operator.reconcile.reconcile_parts import MustEnd
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.watch.kopf_run import run_by_kopf
-from barnabas_web.protection import Protection
-from barnabas_web.watched import FileRefused
+from barnabas_web.visitors import FileRefused, Protection
 
 LOG_FORMAT: Final = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
 EXIT_FAILED: Final = 1

@@ -35,8 +35,7 @@ from barnabas_operator.resources.kind import Json, Key
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from barnabas_operator.watch.watches import watch_all
 from barnabas_web.http_server import HttpServer, Page, Posts, Received, text_page
-from barnabas_web.protection import Protection
-from barnabas_web.visitors import Limits, Turns
+from barnabas_web.visitors import Limits, Protection, Turns
 
 AGENT: Final = "barnabas-operator"
 CONNECT_S: Final = 3.0

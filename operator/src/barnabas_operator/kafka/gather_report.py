@@ -16,8 +16,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_kafka.share_groups import SHARE
-from barnabas_lag.kafka.described import Described
-from barnabas_lag.kafka.groups import Listed, described_groups, listed_groups, share_offsets
+from barnabas_lag.kafka.groups import Described, Listed, described_groups, listed_groups, share_offsets
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import overrides
 from barnabas_operator.kafka.user_admin import PartitionKey, lost_partitions, stray_logs

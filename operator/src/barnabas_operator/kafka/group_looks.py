@@ -11,9 +11,8 @@ from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_lag.kafka.chosen_groups import Chosen, read_chosen
-from barnabas_lag.kafka.evaluating import evaluate
-from barnabas_lag.kafka.offsets_retention import OffsetsRetention
+from barnabas_lag.kafka.groups import Chosen, evaluate, read_chosen
+from barnabas_lag.kafka.offsets import OffsetsRetention
 from barnabas_operator.planning.conditions import listed
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, TopicsRead, with_look
 

@@ -3,8 +3,7 @@
 import pytest
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
-from barnabas_lag.evaluation.progress import Status
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status
 from barnabas_operator.planning.groups.observed_group import (
     NOT_FOUND,
     GroupSeen,

@@ -10,9 +10,8 @@ from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, SaltSha
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config import oauth_definitions as names
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Value
-from barnabas_core.config.jaas import InvalidJaas, JaasEntry, parse_jaas
-from barnabas_core.config.listener_security import ListenerSecurity
-from barnabas_core.config.sasl_definitions import MECHANISMS, OF_SCRAM
+from barnabas_core.config.listeners import InvalidJaas, JaasEntry, ListenerSecurity, parse_jaas
+from barnabas_core.config.security_definitions import MECHANISMS, OF_SCRAM
 
 MECHANISM: Final = "OAUTHBEARER"
 TRUST: Final = "ssl.truststore."

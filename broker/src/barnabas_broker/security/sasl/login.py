@@ -18,7 +18,7 @@ from barnabas_broker.security.sasl.scram_credential import (
 )
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig
-from barnabas_core.config.sasl_definitions import BETWEEN_BROKERS
+from barnabas_core.config.security_definitions import BETWEEN_BROKERS
 
 MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
 

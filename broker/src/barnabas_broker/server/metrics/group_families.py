@@ -6,17 +6,31 @@ scrape (docs/decisions/lag.md). `group_lag` decides which partitions count.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from heapq import nlargest
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
+from barnabas_broker.coordinators.share_delivery.led_partition import DeliveryCounts, LedPartition
+from barnabas_broker.coordinators.share_delivery.window import RecordState
+from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
+from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
+from barnabas_broker.coordinators.transactions.transaction import (
+    DEAD,
+    ONGOING,
+    PREPARED,
+    Transaction,
+    TransactionState,
+    state_name,
+)
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, Sample, escaped, labels, single
+from barnabas_broker.replication.stable_offset import held_back, undecided_since_ms
+from barnabas_broker.server.metrics.exposition import Family, Hosted, Sample, by_partition, escaped, labels, single
 from barnabas_core import group_lag
 from barnabas_core.fair_turns import GROUP_OFFSETS, in_turns
 from barnabas_core.topic_partition import TopicPartition
@@ -194,5 +208,279 @@ def _partitions(groups: GroupCoordinator) -> list[Family]:
             "Number of records of __consumer_offsets that could not be loaded; the broker's log "
             "names the first of them",
             groups.runtime.left_out_count(),
+        ),
+    ]
+
+
+_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
+"""The names of the acknowledgement types, by their numbers."""
+
+
+def share_families(environment: HandlerEnvironment) -> list[Family]:
+    """Return the metric families for the share groups of this broker."""
+    return [*_of_groups(environment), *_of_share_partitions(environment)]
+
+
+def _of_groups(environment: HandlerEnvironment) -> list[Family]:
+    shares = environment.shares
+
+    def family(name: str, help_text: str, count: Callable[[DeliveryCounts], int]) -> Family:
+        def samples() -> Iterator[Sample]:
+            for group_id, counts in list(shares.counts.items()):
+                yield Sample(labels(group=group_id), count(counts))
+
+        return Family(name, "counter", help_text, samples)
+
+    return [
+        single("barnabas_share_sessions", "gauge", "Number of share sessions on this broker", len(shares.sessions)),
+        Family(
+            "kafka_server_sharegroupmetrics_recordacknowledgements_total",
+            "counter",
+            "Number of records that members of a share group have acknowledged, by the type of acknowledgement",
+            partial(_acknowledged, shares.counts),
+        ),
+        Family(
+            "barnabas_share_deliveries_total",
+            "counter",
+            "Number of records that members of a share group got, for the first time or again",
+            partial(_delivered, shares.counts),
+        ),
+        family(
+            "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
+            "Number of records that a share group has lost locks of, because their time was over",
+            lambda counts: counts.lock_timeouts,
+        ),
+        family(
+            "kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total",
+            "Number of dead letters that were written for a share group",
+            lambda counts: counts.dead_letters,
+        ),
+        family(
+            "kafka_server_sharegroupmetrics_deadletterqueue_failedproducerequests_total",
+            "Number of failed tries to write dead letters of a share group; they are written later",
+            lambda counts: counts.dead_letters_failed,
+        ),
+        family(
+            "barnabas_share_records_without_dead_letter_total",
+            "Number of records of a share group that were archived without a dead letter, as its setting is broken",
+            lambda counts: counts.dead_letters_impossible,
+        ),
+    ]
+
+
+def _acknowledged(counts: Mapping[str, DeliveryCounts]) -> Iterator[Sample]:
+    for group_id, each in list(counts.items()):
+        for name, number in zip(_TYPES, each.acknowledgements, strict=True):
+            yield Sample(labels(group=group_id, ack_type=name), number)
+
+
+def _delivered(counts: Mapping[str, DeliveryCounts]) -> Iterator[Sample]:
+    for group_id, each in list(counts.items()):
+        yield Sample(labels(group=group_id, delivery="first"), each.first_deliveries)
+        yield Sample(labels(group=group_id, delivery="again"), each.later_deliveries)
+
+
+def _of_share_partitions(environment: HandlerEnvironment) -> list[Family]:
+    def family(name: str, help_text: str, value: Callable[[LedPartition], float]) -> Family:
+        def samples() -> Iterator[Sample]:
+            for led in list(environment.shares.led()):
+                topic, partition = led.hosted.topic_partition
+                yield Sample(labels(group=led.group_id, topic=topic, partition=partition), value(led))
+
+        return Family(name, "gauge", help_text, samples)
+
+    return [
+        family(
+            "kafka_server_sharepartitionmetrics_inflightmessagecount",
+            "Number of records from the first one that is not final to the last one that was acquired",
+            lambda led: len(led.records.window),
+        ),
+        family(
+            "barnabas_share_acquired_records",
+            "Number of records that members of a share group have locked",
+            lambda led: led.records.count(RecordState.ACQUIRED),
+        ),
+        family(
+            "barnabas_share_records_waiting_for_dead_letters",
+            "Number of records of a share group whose dead letters are not written yet",
+            lambda led: led.records.count(RecordState.ARCHIVING),
+        ),
+        family(
+            "barnabas_share_oldest_unacknowledged_seconds",
+            "Seconds since the first record that is not final was first acquired, or since this broker leads; 0 if "
+            "there is none",
+            lambda led: led.oldest_age_ms / 1000,
+        ),
+    ]
+
+
+def share_state_families(coordinator: ShareCoordinator) -> list[Family]:
+    """Return the metric families of the share coordinator."""
+    runtime = coordinator.runtime
+    return [
+        Family(
+            "barnabas_share_coordinator_partitions",
+            "gauge",
+            "Number of partitions of __share_group_state that this broker coordinates, by state; "
+            "no records of the share groups in failed partitions can be acknowledged",
+            lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
+        ),
+        single(
+            "barnabas_share_coordinator_records_left_out",
+            "gauge",
+            "Number of records of __share_group_state that could not be decoded; the broker's log "
+            "names the first of them",
+            runtime.left_out_count(),
+        ),
+        single(
+            "kafka_coordinator_share_writes_total",
+            "counter",
+            "Number of changes of share group states that this broker has written",
+            coordinator.counts.writes,
+        ),
+        Family(
+            "kafka_coordinator_share_last_pruned_offset",
+            "gauge",
+            "Offset up to which this broker has deleted the records of a partition of __share_group_state; 0 if none",
+            lambda: [Sample(labels(partition=shard.partition), shard.pruned_to) for shard in runtime.loaded()],
+        ),
+    ]
+
+
+NAMED_MAX: Final = 20
+"""The maximum number of transactional ids with a time series, because a series for each id would be too many."""
+LATE_AFTER_MS: Final = 5 * 60_000
+"""The ms beyond transaction.max.timeout.ms after which a transaction counts as hanging, as in Kafka."""
+
+
+class _Ids(NamedTuple):
+    """The transactional ids that this broker coordinates, at one scrape."""
+
+    counts: Counter[TransactionState]
+    overdue_ms: list[tuple[int, str]]
+    """The NAMED_MAX most overdue transactions, the most overdue first.
+
+    An item has the ms since the transaction's timeout, and the transactional id.
+    """
+
+
+async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+    """Return the metric families for the coordinator and for the partitions that this broker leads."""
+    return [
+        *_of_ids(await _look_at_ids(environment)),
+        *_of_coordinator(environment),
+        *_of_partitions(environment, hosted),
+    ]
+
+
+async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
+    counts = Counter({state: 0 for state in TransactionState if state is not DEAD})
+    overdue, now_ms = [], environment.clock.now_ms()
+    async for name, each in in_turns(environment.transactions.loaded_transactions(), GROUP_OFFSETS):
+        counts[each.state] += 1
+        late_ms = _overdue_ms(each, now_ms)
+        if late_ms > 0:
+            overdue.append((late_ms, name))
+    return _Ids(counts, nlargest(NAMED_MAX, overdue))
+
+
+def _overdue_ms(transaction: Transaction, now_ms: int) -> int:
+    """Return by how many ms an open transaction exceeds its timeout: negative before the timeout, 0 if none is open.
+
+    A transaction that is prepared to commit or abort is open until its markers are written.
+    """
+    is_open = transaction.state is ONGOING or transaction.state in PREPARED
+    return now_ms - transaction.started_ms - transaction.timeout_ms if is_open else 0
+
+
+def _of_ids(ids: _Ids) -> list[Family]:
+    return [
+        Family(
+            "barnabas_transactional_ids",
+            "gauge",
+            "Number of transactional ids that this broker coordinates, by the state of their last transaction",
+            lambda: [Sample(labels(state=state_name(state)), count) for state, count in ids.counts.items()],
+        ),
+        Family(
+            "barnabas_transaction_overdue_seconds",
+            "gauge",
+            f"Seconds since the timeout of an open transaction, for the {NAMED_MAX} transactions that "
+            f"are overdue the longest",
+            lambda: [Sample(labels(transactional_id=name), late_ms / 1000) for late_ms, name in ids.overdue_ms],
+        ),
+    ]
+
+
+def _of_coordinator(environment: HandlerEnvironment) -> list[Family]:
+    runtime, counts = environment.transactions.runtime, environment.transactions.counts
+    return [
+        Family(
+            "barnabas_transactions_ended_total",
+            "counter",
+            "Number of transactions that have ended, with all markers written, by result",
+            lambda: [Sample('result="committed"', counts.committed), Sample('result="aborted"', counts.aborted)],
+        ),
+        Family(
+            "barnabas_transaction_markers_refused_total",
+            "counter",
+            "Number of transaction markers that the leader of a partition refused, by error; the "
+            "transactions ended without these markers",
+            lambda: [Sample(labels(error=code.name), counts.refused_markers[code]) for code in REFUSED],
+        ),
+        Family(
+            "barnabas_transaction_coordinator_partitions",
+            "gauge",
+            "Number of partitions of __transaction_state that this broker coordinates, by state; "
+            "the transactional ids of failed partitions cannot be used",
+            lambda: [Sample(labels(state=state), count) for state, count in runtime.partition_counts().items()],
+        ),
+        single(
+            "barnabas_transaction_coordinator_records_left_out",
+            "gauge",
+            "Number of records of __transaction_state that could not be decoded; the broker's log "
+            "names the first of them",
+            runtime.left_out_count(),
+        ),
+    ]
+
+
+def _of_partitions(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
+    def lag(each: Partition) -> int | None:
+        return None if each.leader is None else held_back(each.log)
+
+    def stable_offset(each: Partition) -> int | None:
+        held = lag(each)
+        return each.log.high_watermark - held if held else None
+
+    def late() -> Iterator[Sample | None]:
+        before_ms = environment.clock.now_ms() - environment.config.transaction_max_timeout_ms - LATE_AFTER_MS
+        count = 0
+        for each in hosted.partitions:
+            since_ms = undecided_since_ms(each.log) if each.leader is not None else None
+            count += since_ms is not None and since_ms < before_ms
+            yield None
+        yield Sample("", count)
+
+    return [
+        by_partition(
+            hosted,
+            "kafka_cluster_partition_laststableoffsetlag",
+            "Number of offsets from the last stable offset to the high watermark, which "
+            "read_committed consumers cannot read yet",
+            lag,
+        ),
+        by_partition(
+            hosted,
+            "barnabas_partition_last_stable_offset",
+            "Last stable offset, up to which read_committed consumers can read; exported only "
+            "while the offset is below the high watermark",
+            stable_offset,
+        ),
+        Family(
+            "kafka_server_replicamanager_partitionswithlatetransactionscount",
+            "gauge",
+            "Number of partitions led by this broker that have an open transaction whose producer has been "
+            "silent for longer than transaction.max.timeout.ms plus 5 minutes",
+            late,
         ),
     ]

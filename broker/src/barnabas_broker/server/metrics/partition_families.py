@@ -3,17 +3,26 @@
 Only the leader exports a partition, so that sums over all brokers count each partition once.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
+from barnabas_broker.replication.fetchers import Fetchers
+from barnabas_broker.replication.follower_sessions import FollowerSessions
+from barnabas_broker.replication.leader_replica import IsrChanges
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.server.metrics.exposition import Family, single
-from barnabas_broker.server.metrics.hosted import (
+from barnabas_broker.server.metrics.exposition import (
+    Family,
     Hosted,
+    Sample,
+    Totals,
     by_partition,
     is_at_min_isr,
     is_under_min_isr,
     is_under_replicated,
+    labels,
+    single,
 )
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 
 PartitionValue = Callable[[Partition], int]
 
@@ -73,3 +82,203 @@ def _replica_count(partition: Partition) -> int:
 
 def _is_preferred(partition: Partition) -> int:
     return int(partition.state.leader == partition.state.replicas[0])
+
+
+def replication_families(
+    fetchers: Fetchers, followers: FollowerSessions, isr_changes: IsrChanges, hosted: Hosted
+) -> list[Family]:
+    """Return the metric families for fetchers, replication traffic and in-sync replicas."""
+    return [*_fetchers(fetchers), *_traffic(fetchers, followers, hosted.totals), *_in_sync(isr_changes, hosted.totals)]
+
+
+def _fetchers(fetchers: Fetchers) -> list[Family]:
+    def lags() -> Iterator[Sample]:
+        for each in fetchers.status():
+            topic, partition = each.topic_partition
+            yield Sample(f'leader="{each.leader_id}",topic="{topic}",partition="{partition}"', each.lag)
+
+    def max_lag() -> Iterator[Sample | None]:
+        most = 0
+        for each in fetchers.status():
+            most = max(most, each.lag)
+            yield None
+        yield Sample("", most)
+
+    def failing() -> Iterator[Sample | None]:
+        count = 0
+        for each in fetchers.status():
+            count += each.is_failing
+            yield None
+        yield Sample("", count)
+
+    return [
+        Family(
+            "kafka_server_fetcherlagmetrics_consumerlag",
+            "gauge",
+            "Lag of the follower on this broker: the offsets below the leader's high watermark that "
+            "are not fetched yet",
+            lags,
+        ),
+        Family(
+            "kafka_server_replicafetchermanager_maxlag",
+            "gauge",
+            "Largest lag of the followers on this broker, in offsets",
+            max_lag,
+        ),
+        Family(
+            "kafka_server_replicafetchermanager_failedpartitionscount",
+            "gauge",
+            "Number of partitions whose last fetch from the leader failed",
+            failing,
+        ),
+    ]
+
+
+def _traffic(fetchers: Fetchers, followers: FollowerSessions, totals: Totals) -> list[Family]:
+    traffic = "kafka_server_brokertopicmetrics_replicationbytes"
+    return [
+        single(
+            f"{traffic}in_total",
+            "counter",
+            "Bytes that the follower replicas on this broker have fetched from leaders",
+            totals.replication_bytes_in,
+        ),
+        single(
+            f"{traffic}out_total",
+            "counter",
+            "Bytes that the leader replicas on this broker have sent to followers",
+            totals.replication_bytes_out,
+        ),
+        single(
+            "kafka_server_leaderreplication_throttled_bytes_total",
+            "counter",
+            "Bytes sent to throttled replicas, which leader.replication.throttled.rate limits",
+            followers.throttle.bytes_total,
+        ),
+        single(
+            "kafka_server_followerreplication_throttled_bytes_total",
+            "counter",
+            "Bytes fetched by throttled replicas, which follower.replication.throttled.rate limits",
+            fetchers.throttle.bytes_total,
+        ),
+    ]
+
+
+def _in_sync(isr_changes: IsrChanges, totals: Totals) -> list[Family]:
+    prefix = "kafka_server_replicamanager_"
+    return [
+        single(
+            f"{prefix}isrshrinks_total", "counter", "Number of ISR changes that removed a replica", totals.isr_shrinks
+        ),
+        single(
+            f"{prefix}isrexpands_total", "counter", "Number of ISR changes that added a replica", totals.isr_expands
+        ),
+        single(
+            f"{prefix}failedisrupdates_total",
+            "counter",
+            "Number of ISR changes that were refused, or whose outcome is unknown",
+            isr_changes.failed_total,
+        ),
+    ]
+
+
+_MANAGER = "kafka_log_logcleanermanager_"
+_CLEANER = "kafka_log_logcleaner_"
+
+
+def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_dirs: list[str]) -> list[Family]:
+    """Return the metric families for dirty logs, partitions whose compaction failed, and compactions."""
+    return [*_manager_families(cleaner, monotonic_s), *_failure_families(cleaner, log_dirs), *_round_families(cleaner)]
+
+
+def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> list[Family]:
+    stats = cleaner.stats
+
+    def since_last_look_ms() -> Iterator[Sample]:
+        if stats.last_look_s is not None:
+            yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
+
+    return [
+        single(
+            f"{_MANAGER}max_dirty_percent",
+            "gauge",
+            "Largest percentage of dirty bytes in a log",
+            stats.max_dirty_percent,
+        ),
+        Family(
+            f"{_MANAGER}time_since_last_run_ms",
+            "gauge",
+            "Milliseconds since the cleaner last looked for dirty logs",
+            since_last_look_ms,
+        ),
+    ]
+
+
+def _failure_families(cleaner: LogCleaner, log_dirs: list[str]) -> list[Family]:
+    def per_dir(of_partition: Callable[[int], int]) -> Iterator[Sample]:
+        totals = Counter(dict.fromkeys(log_dirs, 0))
+        for failed in cleaner.backoff.failed.values():
+            totals[failed.log_dir] += of_partition(failed.dirty_bytes)
+        for path, total in totals.items():
+            yield Sample(labels(logDirectory=path), total)
+
+    return [
+        Family(
+            f"{_MANAGER}uncleanable_partitions_count",
+            "gauge",
+            "Number of partitions whose compaction failed and will be tried again",
+            lambda: per_dir(lambda _: 1),
+        ),
+        Family(
+            f"{_MANAGER}uncleanable_bytes",
+            "gauge",
+            "Dirty bytes in the partitions whose compaction failed",
+            lambda: per_dir(lambda dirty_bytes: dirty_bytes),
+        ),
+        single(
+            "barnabas_cleaner_failures_total",
+            "counter",
+            "Number of failed log compactions",
+            cleaner.backoff.failures_total,
+        ),
+    ]
+
+
+def _round_families(cleaner: LogCleaner) -> list[Family]:
+    stats, ours = cleaner.stats, "barnabas_cleaner_"
+    gauges = {
+        f"{_CLEANER}cleaner_recopy_percent": (
+            "Bytes written by the last compaction of a log, as a percentage of the bytes read",
+            stats.recopy_percent,
+        ),
+        f"{_CLEANER}max_clean_time_secs": (
+            "Duration in seconds of the longest compaction of a log since the start of the broker",
+            stats.longest_round_s,
+        ),
+        f"{_CLEANER}max_buffer_utilization_percent": (
+            "Percentage of log.cleaner.dedupe.buffer.size that the last compaction of a log used",
+            stats.map_utilization_percent,
+        ),
+        f"{ours}last_round_seconds": ("Duration in seconds of the last compaction of a log", stats.last_round_s),
+    }
+    counters = {
+        "rounds": ("Number of completed log compactions", stats.rounds),
+        "read_bytes": ("Bytes that compaction has read", stats.bytes_read),
+        "written_bytes": ("Bytes that compaction has written", stats.bytes_written),
+        "records_without_key": (
+            "Number of records that compaction removed because they have no key",
+            stats.records_without_key,
+        ),
+        "batches_not_understood": (
+            "Number of batches that compaction kept unchanged because their records cannot be decoded",
+            stats.batches_not_understood,
+        ),
+        "process_starts": (
+            "Number of times that the helper process for compaction was started",
+            cleaner.helper_starts,
+        ),
+    }
+    return [
+        *(single(name, "gauge", *each) for name, each in gauges.items()),
+        *(single(f"{ours}{name}_total", "counter", *each) for name, each in counters.items()),
+    ]

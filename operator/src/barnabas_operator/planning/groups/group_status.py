@@ -9,9 +9,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_lag.evaluation.progress import Status, worst
-from barnabas_lag.evaluation.readings import Consumer
+from barnabas_lag.evaluation.lags import Consumer, GroupLags, Status, worst
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, condition, condition_before, conditions_of
 from barnabas_operator.planning.groups.observed_group import (
     MISSED,

@@ -8,8 +8,7 @@ from decimal import Decimal
 from typing import Final, Literal, NamedTuple
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_lag.evaluation.lags import GroupLags, PartitionLag
-from barnabas_lag.evaluation.readings import WITHOUT_MEMBERS, Consumer, GroupReading
+from barnabas_lag.evaluation.lags import WITHOUT_MEMBERS, Consumer, GroupLags, GroupReading, PartitionLag
 from barnabas_operator.planning.conditions import listed
 from barnabas_operator.resources.consumer_group import LagObjective
 
