@@ -13,7 +13,8 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 NONE: Final = 0
-INVALID_RECORD_STATE: Final = 121
+REFUSED: Final = (42, 121)
+"""INVALID_REQUEST and INVALID_RECORD_STATE: nothing was acknowledged."""
 
 
 class Place(NamedTuple):
@@ -145,7 +146,7 @@ class ShareHistory:
     def answered(self, delivery: Delivery, kind: int, code: int, now_s: float, *, is_certain: bool) -> None:
         """Note the answer to an acknowledgement; it is not certain if the record may be below the start."""
         place = delivery.place
-        if code == INVALID_RECORD_STATE:
+        if code in REFUSED:
             self._in_doubt[place, kind] -= 1
         elif code == NONE and is_certain and delivery not in self._again:
             self._done.setdefault((place, kind), now_s)

@@ -110,8 +110,8 @@ def test_a_lock_that_ends_while_a_change_is_stored_is_released_after_the_roll_ba
     ("member", "first", "last", "why"),
     [
         ("other", 0, 9, "another member"),
-        ("m", 5, 10, "were not delivered"),
-        ("m", 20, 20, "were not delivered"),
+        ("m", 5, 10, "were not all delivered"),
+        ("m", 20, 20, "were not all delivered"),
     ],
 )
 def test_an_acknowledgement_of_records_without_a_lock_changes_nothing(

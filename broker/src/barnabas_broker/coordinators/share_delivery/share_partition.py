@@ -153,7 +153,8 @@ class SharePartition:
     ) -> ShareChange:
         """Begin the changes of one request; offsets below the start are ignored.
 
-        Raises ApiError with INVALID_RECORD_STATE, and changes nothing, if the member has not locked one of the offsets.
+        Raises ApiError, and changes nothing: with INVALID_RECORD_STATE if the member has not locked one of the offsets,
+        and with INVALID_REQUEST if one is behind all delivered ones, as in Kafka.
         """
         pieces: list[_Piece] = []
         for batch in batches:
@@ -175,6 +176,8 @@ class SharePartition:
 
     def _find(self, member_id: str, first: int, last: int, kind: int, pieces: list[_Piece]) -> None:
         """Add the parts of ranges from `first` to `last`. Raises ApiError if the member has not locked all of them."""
+        if len(self.window) and last > self.window.end:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the records {first} to {last} were not all delivered")
         if (pieces and first <= pieces[-1].last) or last > self.window.end:
             raise _invalid(first, last, "they were not delivered, or are acknowledged twice")
         for each in self.window.overlapping(first, last):
