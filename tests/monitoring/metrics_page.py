@@ -18,7 +18,7 @@ from monitoring.origins import ORIGINS
 HEAD: Final = """# Metrics
 
 Every metric of brokers, lag exporter and operator, in the order of their pages; `make metrics` writes this list.
-[Monitor](../how-to/monitor.md) has the dashboards and alerts that use them.
+[Monitoring](monitoring.md) has the dashboards and alerts that use them.
 [The guide to consumer lag](../how-to/lag.md) explains those of the lag exporter.
 
 The last column says what a metric stands for: Kafka's MBean, with the attribute behind a colon where it has several, a

@@ -12,6 +12,7 @@ from monitoring.prometheus_programs import prometheus_programs
 ROOT: Final = Path(__file__).parents[2]
 RULES: Final = ROOT / "helm" / "barnabas" / "monitoring" / "rules.yaml"
 GUIDE: Final = ROOT / "docs" / "how-to" / "monitor.md"
+TABLES: Final = ROOT / "docs" / "reference" / "monitoring.md"
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:

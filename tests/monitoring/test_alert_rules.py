@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from monitoring import certificate_rule_cases, rule_cases, transaction_rule_cases
-from monitoring.promtool import GUIDE, RULES, promtool
+from monitoring.promtool import RULES, TABLES, promtool
 from monitoring.quiet_series import HEALTHY, MINUTES_OF_A_WEEK, ROLL
 from monitoring.rule_cases import Case
 
@@ -71,9 +71,9 @@ def test_an_alert_has_all_annotations_and_uses_only_labels_that_exist(
     assert set(re.findall(r"\$labels\.(\w+)", " ".join(said.values()))) <= known
 
 
-def test_the_guide_lists_every_alert_with_its_severities() -> None:
-    guide = GUIDE.read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", guide, re.MULTILINE))
+def test_the_reference_lists_every_alert_with_its_severities() -> None:
+    page = TABLES.read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", page, re.MULTILINE))
     severities: dict[str, list[str]] = {}
     for each in ALERTS:
         severities.setdefault(each["alert"], []).append(each["labels"]["severity"])
