@@ -75,7 +75,7 @@ JobName = Annotated[
     str,
     Meta(
         max_length=63,
-        description="the name of a job, as listed in docs/how-to/jobs.md",
+        description="the name of a job, as listed in docs/reference/jobs.md",
         extra_json_schema={"enum": sorted(JOB_TABLE)},
     ),
 ]
@@ -439,7 +439,7 @@ class MaintenanceJobStatus(
         ]
         | None
     ) = None
-    result: Annotated[dict[str, Any], Meta(description="the job's result; docs/how-to/jobs.md lists its fields")] = (
+    result: Annotated[dict[str, Any], Meta(description="the job's result; docs/reference/jobs.md lists its fields")] = (
         field(default_factory=dict)
     )
 

@@ -29,7 +29,7 @@ DELETING: Final = "Deleting"
 CHANGED: Final = "the address of the brokers, the credentials or the image has changed, so the driver begins again"
 """The message of a run whose Job is made again."""
 REASONS: Final = {2: INVALID_OPTIONS, 3: FOUND_SOMETHING}
-"""The reasons of the condition `Ready`, by the job's exit code; docs/how-to/jobs.md explains the codes."""
+"""The reasons of the condition `Ready`, by the job's exit code; docs/reference/jobs.md explains the codes."""
 OF_KUBERNETES: Final = frozenset({"DeadlineExceeded"})
 """The reasons of failed Jobs that the status reports instead of the exit code and message of the last driver pod."""
 SILENT_S: Final = 120
