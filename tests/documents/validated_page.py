@@ -39,8 +39,8 @@ Celery.
 
 The controllers of cert-manager 1.21.2 for Certificates and for Issuers of the types `selfSigned` and `ca` ran against
 an API server without pods, started by a main function of our own. They made and renewed
-[authorities of a Cluster](../security.md#an-authority-of-your-own), and keystores of a broker. The operator took their
-Secrets, and clients of librdkafka connected to a broker with the operator's files.
+[authorities of a Cluster](../how-to/security.md#an-authority-of-your-own), and keystores of a broker. The operator took
+their Secrets, and clients of librdkafka connected to a broker with the operator's files.
 """
 EMPTY: Final = "—"
 """The cell of a client that a test does not have."""

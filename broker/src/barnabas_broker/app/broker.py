@@ -340,7 +340,7 @@ class Broker:
             if is_open(self._config, endpoint):
                 log.warning(
                     "listener %s has no authentication: every client that can connect has all rights."
-                    " Bind the listener to 127.0.0.1, or see docs/security.md",
+                    " Bind the listener to 127.0.0.1, or see docs/how-to/security.md",
                     endpoint,
                 )
 

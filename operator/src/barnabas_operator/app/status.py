@@ -285,7 +285,8 @@ def print_report(out: Console, report: ClusterReport, *, wide: bool, authenticat
     strangers = [each.address for each in report.brokers if not is_of_this_machine(each.address)]
     if strangers and not authenticates:
         out.print(
-            f"insecure: brokers accept clients without authentication at {', '.join(strangers)} (see docs/security.md)",
+            f"insecure: brokers accept clients without authentication at {', '.join(strangers)}"
+            " (see docs/how-to/security.md)",
             markup=False,
         )
     troubles = ", ".join(f"{count} {state}" for state in TROUBLES if (count := report.partitions_in(state)))
