@@ -195,7 +195,7 @@ class PendingProduce:
     def _why_late(self, place: int) -> ApiError:
         partition = self._partitions.get(place)
         if partition is None or place in self._unappended:
-            message = "the batch was not appended before the request timed out; try again"
+            message = "the batch was not appended, because its check or earlier batches took too long; try again"
         elif self._request.acks != ACKS_ALL:
             message = (
                 "the batch was appended, but the flush that flush.messages requires did not end before the timeout"
