@@ -39,6 +39,8 @@ class Cluster:
             answers=SimpleNamespace(mute=self.muted.append),
             respond=self.sent.extend,
             trust=None,
+            turn=None,
+            request_is_read=lambda: None,
             close=lambda: None,
         )
 
