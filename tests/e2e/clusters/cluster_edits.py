@@ -80,6 +80,8 @@ EDITS: Final[Mapping[str, Edit]] = {
     "metrics": Edit({"tokenSecret": {"name": "nobodys", "key": "token"}}, "the brokers have no certificates"),
     "maintenance.job": Edit("nobodys", "archive"),
     "maintenance.options": Edit({"report": "/nowhere/a"}, "on one of the run's volumes"),
+    "maintenance.catalog": Edit({"type": "rest"}, "has no archive"),
+    "maintenance.namespace": Edit("tables", "has no archive"),
     "maintenance.backend": Edit("Kubeflow", "SparkApplication"),
     "maintenance.executors": Edit(-1, "0"),
     "maintenance.driver": Edit({"resources": {"limits": {"memory": "1Gi"}}}, "at most 1Gi"),

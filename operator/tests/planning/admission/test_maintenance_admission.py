@@ -6,7 +6,13 @@ from barnabas_operator.planning.admission.verdict import AdmissionContext
 from barnabas_operator.planning.rules_of_kinds import review
 from harness.worker_world import resource
 
-GOOD = {"name": "good", "schedule": "@daily", "job": "verify", "options": {"topic": "a", "archive": "s3a://a/b"}}
+GOOD = {
+    "name": "good",
+    "schedule": "@daily",
+    "job": "verify",
+    "options": {"topic": "a", "archive": "s3a://a/b"},
+    "catalog": {"type": "rest", "uri": "http://catalog.example:8181"},
+}
 BAD = {**GOOD, "name": "bad", "options": {"topic": "a"}}
 
 
