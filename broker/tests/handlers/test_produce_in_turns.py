@@ -93,7 +93,10 @@ def test_a_request_that_times_out_says_which_batches_were_not_appended(tmp_path:
     asked.take_turn(work)
     appended = asked.appended
     asked.broker.timers.pass_time(10)
+    at_once(asked.broker.spawned.pop())
+    assert asked.is_muted(), "the connection still keeps the bytes of the request, and would read them again"
     asked.rest_of(work)
+    assert (asked.client.is_read, asked.is_muted()) == (True, False)
     assert asked.appended == appended
     results = asked.client.results()
     assert [each.error_code for each in results[:appended]] == [0] * appended

@@ -253,8 +253,12 @@ class ProduceInTurns(PendingProduce):
         self._results[place] = result
 
     def rest_is_appended(self) -> None:
-        """Let the connection read on after the last batch was appended, and respond if no result is missing."""
+        """Let the connection read on after the last append, also if the request has timed out.
+
+        Respond if no result is missing.
+        """
         if self._timer is None:
+            self._read_on_unless_held()
             return
         del self._partitions[REST]
         self._settle(REST)
@@ -269,10 +273,11 @@ class ProduceInTurns(PendingProduce):
         self._timer = None
         self._give_up_unappended()
         self._attempt(self._respond_in_turns())
+        if REST not in self._partitions:  # Until then the connection keeps the bytes, and would read them again.
+            self._read_on_unless_held()
 
     async def _respond_in_turns(self) -> None:
         results: list[ProduceResult] = self._results  # type: ignore[assignment]  # none is None any more
         with suppress(CloseConnection):  # The connection has closed.
             steps = produce_response_in_steps(self._correlation_id, self._version, self._request, results)
             self._respond([await self._turn.run(steps)])
-            self._read_on_unless_held()
