@@ -1,8 +1,7 @@
 """Serve /metrics, the health pages and the operator's webhook over HTTP or HTTPS, with h11 for the protocol.
 
-The bytes of one connection, in clear or over TLS. TLS runs over buffers in memory instead of asyncio's TLS, so that
-the connection's task also runs the handshake. The task's deadline then covers the handshake, and the connection
-counts as open from its first byte on.
+TLS runs over buffers in memory instead of asyncio's TLS, so that the connection's task also runs the handshake. The
+task's deadline then covers the handshake, and the connection counts as open from its first byte on.
 """
 
 import asyncio

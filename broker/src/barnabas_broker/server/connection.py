@@ -8,9 +8,9 @@ request waits for memory.
 While a response is outstanding or unsent, `answers` may stop the reading of requests. `slow_clients` closes connections
 that send or read too slowly.
 
-The share of a turn of the event loop that the requests of all connections have together. A connection that becomes
-readable when the share is used up leaves the turn. In the next turns the connections that have left read first, in
-the order in which they have left.
+The requests of all connections together have a share of each turn of the event loop. A connection that becomes readable
+when the share is used up leaves the turn. In the next turns the connections that have left read first, in the order in
+which they have left.
 """
 
 import asyncio

@@ -3,8 +3,8 @@
 At the limit the oldest client of the address with the most clients goes, so that an address that opens many connections
 shuts out only itself.
 
-Limit the number of connections, in total and per address, and their creation rate, as in Kafka. A listener that
-only brokers use is protected, as in Kafka: the total and the rate do not limit it, so that clients cannot cut
+The number of connections is limited, in total and per address, and so is their creation rate, as in Kafka. A listener
+that only brokers use is protected, as in Kafka: the total and the rate do not limit it, so that clients cannot cut
 brokers off from each other.
 """
 

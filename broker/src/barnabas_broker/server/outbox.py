@@ -2,13 +2,13 @@
 
 Each turn of the event loop sends a bounded number of bytes.
 
-Threads that read uncached records into the page cache, piece by piece, before the event loop sends them. `sendfile`
-of uncached records would block the event loop, and with it all other clients, until the disk has answered.
+Threads read uncached records into the page cache, piece by piece, before the event loop sends them. `sendfile` of
+uncached records would block the event loop, and with it all other clients, until the disk has answered.
 
-Check whether records are in the page cache, because `sendfile` of uncached records blocks the event loop.
-`cachestat` and RWF_NOWAIT ask the kernel; on a file system that does not support them (tmpfs), all records count as
-cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send them. The result for a cached
-range is therefore kept for up to a second; consumers and followers often read the same range at the end of a log.
+`cachestat` and RWF_NOWAIT ask the kernel whether records are in the page cache; on a file system that does not support
+them (tmpfs), all records count as cached. Checking the pages of 1 MiB takes 10 us or more, a tenth of the time to send
+them. The result for a cached range is therefore kept for up to a second; consumers and followers often read the same
+range at the end of a log.
 """
 
 import asyncio

@@ -5,13 +5,13 @@ call can therefore receive many TLS records, whereas OpenSSL itself would make t
 This matters because librdkafka sends two TLS records for each Kafka record: one for the value, and one for the bytes
 before the value.
 
-Send and receive over TLS after the handshake. A TlsStream cannot peek, so a peek of this transport decrypts bytes
-and keeps them until they are received.
+After the handshake, a TlsTransport sends and receives. A TlsStream cannot peek, so a peek of the transport decrypts
+bytes and keeps them until they are received.
 
-Run TLS handshakes on the event loop, and limit their number, their duration and the time they take per turn.
-Clients that never finish a handshake cannot keep others out: listeners of brokers and of clients have a limit each,
-and `newcomers` says whose handshake is ended at the limit. Each periodic check logs all failed handshakes in one
-line, however many there are.
+Handshakes run on the event loop, with limits on their number, their duration and the time they take per turn. Clients
+that never finish a handshake cannot keep others out: listeners of brokers and of clients have a limit each, and
+`newcomers` says whose handshake is ended at the limit. Each periodic check logs all failed handshakes in one line,
+however many there are.
 """
 
 import asyncio

@@ -3,9 +3,9 @@
 The tables are in `broker_definitions` and `topic_definitions`. Validation, DescribeConfigs and the documentation all
 use these tables, so they always agree.
 
-Parse Java's properties format exactly, with comments, continued lines, escapes and three separators. The rules are
-those of `java.util.Properties.load`. A comment line cannot be continued. A key ends at the first unescaped `=`, `:`
-or blank. If a key occurs twice, its last value counts. The package javaproperties treats empty continued lines
+Files are parsed exactly in Java's properties format, with comments, continued lines, escapes and three separators. The
+rules are those of `java.util.Properties.load`. A comment line cannot be continued. A key ends at the first unescaped
+`=`, `:` or blank. If a key occurs twice, its last value counts. The package javaproperties treats empty continued lines
 differently from Java.
 """
 

@@ -1,12 +1,11 @@
 """Parse and check the listeners of a broker: the addresses that it binds and those that it advertises.
 
-The security protocol and settings of each listener; settings of a listener override those of the broker.
-`listener.name.NAME.CONFIG` sets CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL
-mechanism of the listener (KIP-103). The settings for a listener are in `LISTENER_CONFIGS`, and those for a
-mechanism in `MECHANISM_CONFIGS`.
+Each listener has a security protocol and settings, which override those of the broker. `listener.name.NAME.CONFIG` sets
+CONFIG for one listener, and `listener.name.NAME.MECHANISM.CONFIG` for one SASL mechanism of the listener (KIP-103). The
+settings for a listener are in `LISTENER_CONFIGS`, and those for a mechanism in `MECHANISM_CONFIGS`.
 
-Parse the value of sasl.jaas.config: one login module with its options, in Java's syntax. No Java class is loaded;
-only three names of login modules are accepted.
+A value of sasl.jaas.config is one login module with its options, in Java's syntax. No Java class is loaded; only three
+names of login modules are accepted.
 """
 
 import re

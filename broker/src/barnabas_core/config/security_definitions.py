@@ -1,8 +1,8 @@
 """The definitions of broker settings for access control.
 
-The definitions of SASL settings of brokers, listeners and mechanisms, with Kafka's names and defaults. Kafka's
-default mechanism GSSAPI is not supported, so a listener with SASL must name other mechanisms.
-`sasl.plain.credentials` and `sasl.scram.password.overlap.max.ms` are our own settings.
+The SASL settings of brokers, listeners and mechanisms have Kafka's names and defaults. Kafka's default mechanism GSSAPI
+is not supported, so a listener with SASL must name other mechanisms. `sasl.plain.credentials` and
+`sasl.scram.password.overlap.max.ms` are our own settings.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The options of the command, with the names of kafka_exporter where it has such an option.
 
-The options for TLS and SASL, with kafka_exporter's names, except that the password is in a file. A password as an
-option would appear in lists of processes.
+The options for TLS and SASL have kafka_exporter's names, except that the password is in a file. A password as an option
+would appear in lists of processes.
 """
 
 import argparse

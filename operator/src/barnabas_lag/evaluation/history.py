@@ -1,9 +1,9 @@
 """The state that is kept between two rounds of reading a cluster, and how each round changes the state.
 
-An estimate of when the records of a partition were written, made without reading them. The estimate uses points
-(offset, time): every record below the offset was written at or before the time, and every other record at or after
-the time. Each evaluation of the lag adds a point with the present log end offset and time. Points for older records
-come from ListOffsets, which returns the first record with at least a given timestamp.
+The times at which the records of a partition were written are estimated without reading them. The estimate uses points
+(offset, time): every record below the offset was written at or before the time, and every other record at or after the
+time. Each evaluation of the lag adds a point with the present log end offset and time. Points for older records come
+from ListOffsets, which returns the first record with at least a given timestamp.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """The metric families of a cluster, created one at a time to save memory.
 
-The limits on the number of exported series. Per-partition series are left out first. Topics and groups are exported
-in the order of their names, but groups without members last, because there are often thousands of abandoned groups.
+The number of exported series is limited. Per-partition series are left out first. Topics and groups are exported in the
+order of their names, but groups without members last, because there are often thousands of abandoned groups.
 """
 
 from collections import Counter

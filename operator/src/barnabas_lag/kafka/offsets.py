@@ -1,6 +1,6 @@
 """The requests for the start, end and last stable offsets of logs, and for the first record at or after a time.
 
-The partitions and the coordinators of groups, read from the metadata of any broker. Coordinators are found through
+The partitions and the coordinators of groups are read from the metadata of any broker. Coordinators are found through
 metadata, because FindCoordinator would create `__consumer_offsets`.
 """
 

@@ -84,7 +84,7 @@ class OtherRun(JobFailed):
 class TableWriter:
     """A run's access to the tables of one topic.
 
-    `head` is the newest commit; a commit succeeds only if the table still has it. `chance` returns a unique text.
+    `head` is the newest commit; a commit succeeds only if the table still has it.
     """
 
     def __init__(self, tables: ArchiveTables, data: Table, ranges: Table, clock: Callable[[], float]) -> None:

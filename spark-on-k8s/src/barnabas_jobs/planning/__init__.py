@@ -1,1 +1,1 @@
-"""Pure logic of the jobs: options, ledger, offset ranges, plans and reports."""
+"""Pure logic of the jobs: options, archived ranges, offset ranges, plans and reports."""

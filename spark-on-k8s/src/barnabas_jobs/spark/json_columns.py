@@ -40,7 +40,7 @@ class JsonColumns(NamedTuple):
 
     @property
     def ddl(self) -> str:
-        """The schema as a DDL string of Spark, as ledger entries store it."""
+        """The schema as a DDL string of Spark, as a property of the table stores it."""
         return self.schema.toDDL()
 
     def added(self, records: DataFrame) -> DataFrame:
