@@ -1,7 +1,9 @@
 """The tables of an archive in a real catalog: conditional commits, fences, unknown outcomes, the table of ranges."""
 
+import sqlite3
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dying import dies_after
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
+from sqlalchemy import event
+from sqlalchemy.schema import CreateTable
 
 from barnabas_jobs.files import table_writer
-from barnabas_jobs.files.archive_tables import ArchivedTopic, ArchiveTables, data_files
+from barnabas_jobs.files.archive_tables import CATALOG_FILE, ArchivedTopic, ArchiveTables, data_files
 from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.files.table_compaction import files_to_join, join_rows, remove_unnamed, replace
 from barnabas_jobs.files.table_writer import OtherRun, TableWriter, begin
@@ -54,6 +59,27 @@ def writer_at(folder: Path, identity: Identity = FLIGHTS, at_s: float = 100.0) -
     writer.recover_rows()
     writer.remove_left_over(writer.run_folders(), 2, {})
     return writer
+
+
+def test_a_new_catalog_opens_while_another_job_makes_its_tables(tmp_path: Path) -> None:
+    """The other job makes each table after this one has seen that the table is missing."""
+    made = set[str]()
+
+    def make_first(table: Any, connection: Any, **_: Any) -> None:
+        if table.name not in made:
+            made.add(table.name)
+            with closing(sqlite3.connect(tmp_path / CATALOG_FILE)) as other:
+                other.execute(str(CreateTable(table).compile(connection)))
+
+    tables = [IcebergTables.__table__, IcebergNamespaceProperties.__table__]
+    for table in tables:
+        event.listen(table, "before_create", make_first)
+    try:
+        assert tables_at(tmp_path).catalog.list_namespaces() == []
+    finally:
+        for table in tables:
+            event.remove(table, "before_create", make_first)
+    assert len(made) == len(tables)
 
 
 def write(writer: TableWriter, run: str, ranges: Sequence[OffsetRange]) -> list[str]:

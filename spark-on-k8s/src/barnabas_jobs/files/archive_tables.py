@@ -5,7 +5,7 @@ has a row for each commit and partition; it outlives snapshots that expire, and 
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from pyiceberg.types import (
     StructType,
     TimestamptzType,
 )
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from barnabas_jobs.files.durable_io import IMPLEMENTATION
 from barnabas_jobs.files.store import Store
@@ -52,6 +53,8 @@ from barnabas_jobs.planning.ranges import OffsetRange
 
 CATALOG: Final = "barnabas"
 CATALOG_FILE: Final = "catalog.db"
+CATALOG_TABLES: Final = 2
+"""The number of tables that pyiceberg makes in a new SQL database."""
 DATA: Final = "data"
 RANGES: Final = "$ranges"
 BOUNDED: Final = ("partition", "offset")
@@ -139,6 +142,10 @@ class ArchiveTables:
     def catalog(self) -> Catalog:
         """The catalog. Raises Refused if its properties are wrong."""
         with as_job_failed(f"archive={self}: the catalog cannot be opened", Refused):
+            # Another process may make a table of a new catalog between the check and the creation, which then fails.
+            for _ in range(CATALOG_TABLES):
+                with suppress(OperationalError, ProgrammingError):
+                    return load_catalog(CATALOG, **self._properties)
             return load_catalog(CATALOG, **self._properties)
 
     def topic(self, topic: str, topic_id: str | None = None) -> "ArchivedTopic":
