@@ -475,5 +475,6 @@ class LogMover:
     def _swap(self, move: ReplicaMove, partition: Partition) -> None:
         while move.lag_bytes:
             move.copy(self._steps.copy_bytes)
+        move.copy(self._steps.copy_bytes)  # An empty segment needs a file, too.
         partition.move_to(self._logs.moves.finish(move))
         log.info("the move of %s to %s is complete", move.log.topic_partition, move.log_dir)

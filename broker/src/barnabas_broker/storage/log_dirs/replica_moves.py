@@ -65,7 +65,9 @@ class ReplicaMove:
         """Copy the next missing bytes, at most `bytes_max`."""
         self._forget_replaced()
         for segment in self.log.segments:
-            if segment not in self._sealed and bytes_max >= 0:
+            if bytes_max <= 0:
+                break
+            if segment not in self._sealed:
                 bytes_max -= self._copy_from(segment, bytes_max)
 
     def _forget_replaced(self) -> None:
