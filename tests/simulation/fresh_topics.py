@@ -6,7 +6,6 @@ a topic's metadata is late or lost, its transactions may wait, but must not end 
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -14,6 +13,7 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import topic_key
 from simulation.clients import Client
 from simulation.cluster import SimulatedCluster
+from simulation.loop import Host
 from simulation.transactional_client import Lost, TransactionalClient
 
 LANES: Final = 3
@@ -85,10 +85,16 @@ class FreshTopics:
             if broker.is_serving and broker.node is not None and broker.host is not None:
                 writer = broker.node.handler_environment.metadata_writer
                 work = writer.create_topics([NewTopic(topic, 1, 3)]) if exists else writer.delete_topics([topic])
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(CHANGE_S_MAX):
-                        await self._cluster.loop.spawn(broker.host, work)
+                await self._work(broker.host, work)
             await asyncio.sleep(0.1)
+
+    async def _work(self, host: Host, work: Coroutine[Any, Any, object]) -> None:
+        """Wait for work on a machine. Without power the work never ends, even if it is cancelled."""
+        task = self._cluster.loop.spawn(host, work)
+        done, _ = await asyncio.wait({task}, timeout=CHANGE_S_MAX)
+        task.cancel()
+        for each in done:
+            each.result()
 
     async def _write(self, topic: str) -> None:
         """Write one value in a transaction of a new id, whose coordinator is any broker."""
