@@ -169,10 +169,10 @@ class StoreConformance:
                 except VersionConflict:
                     continue
 
-        await asyncio.gather(*(increment(store) for store in stores for _ in range(10)))
+        await asyncio.gather(*(increment(store) for store in stores for _ in range(3)))
         document = await stores[0].get("counter")
         assert document is not None
-        assert document.value == b"40"
+        assert document.value == b"12"
 
     async def test_a_lease_cannot_be_acquired_by_another_holder_until_it_expires(
         self, open_store: OpenStore, clock: ManualClock
