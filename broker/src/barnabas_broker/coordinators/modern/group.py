@@ -5,7 +5,7 @@ once, so the rest of the decision, and the next one, sees its effect. Loading ap
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -32,6 +32,8 @@ FENCED_AT_ONCE_MAX: Final = 100
 """The members that are fenced in one turn of the event loop: about 5 ms of work."""
 NEVER: Final = -1
 """The version of the topics before any were looked at."""
+_NONE: Final[Counter[str]] = Counter()
+"""The counts of all groups that count nothing: most name no assignor, and have no regular expressions."""
 
 
 class ModernState(Enum):
@@ -83,16 +85,16 @@ class ModernGroup:
         self.members: dict[str, ModernMember] = {}
         self.static_members: dict[str, str] = {}
         """The member ids of static members, by instance id."""
-        self.topic_names: Counter[str] = Counter()
+        self.topic_names = _NONE
         """The number of members that subscribe to each topic by its name."""
-        self.patterns: Counter[str] = Counter()
+        self.patterns = _NONE
         """The number of members that subscribe by each regular expression."""
-        self.assignors: Counter[str] = Counter()
+        self.assignors = _NONE
         """The number of members that name each assignor."""
         self.classic_count = 0
         """The number of members that use the classic protocol."""
         self.regexes: dict[str, ResolvedRegex] = {}
-        self._matched_topics: Counter[str] = Counter()
+        self._matched_topics = _NONE
         """The number of regular expressions that match each topic."""
         self.subscribed_names = 0
         """The number of topic names in the subscriptions of all members."""
@@ -165,13 +167,13 @@ class ModernGroup:
         names = metadata.subscribed_topic_names
         if any(name not in self.topic_names for name in names):
             self.topics_version = NEVER
-        self.topic_names.update(names)
+        self.topic_names = _counted(self.topic_names, names)
         self.subscribed_names += len(names)
         self.classic_count += metadata.classic_member_metadata is not None
         if metadata.server_assignor:
-            self.assignors[metadata.server_assignor] += 1
+            self.assignors = _counted(self.assignors, (metadata.server_assignor,))
         if metadata.subscribed_topic_regex:
-            self.patterns[metadata.subscribed_topic_regex] += 1
+            self.patterns = _counted(self.patterns, (metadata.subscribed_topic_regex,))
         if metadata.instance_id is not None:
             self.static_members[metadata.instance_id] = member_id
 
@@ -180,12 +182,12 @@ class ModernGroup:
         self.classic_count -= metadata.classic_member_metadata is not None
         if any(self.topic_names[name] == 1 for name in metadata.subscribed_topic_names):
             self.topics_version = NEVER
-        _uncount(self.topic_names, metadata.subscribed_topic_names)
+        self.topic_names = _uncounted(self.topic_names, metadata.subscribed_topic_names)
         self.subscribed_names -= len(metadata.subscribed_topic_names)
         if metadata.server_assignor:
-            _uncount(self.assignors, (metadata.server_assignor,))
+            self.assignors = _uncounted(self.assignors, (metadata.server_assignor,))
         if metadata.subscribed_topic_regex:
-            _uncount(self.patterns, (metadata.subscribed_topic_regex,))
+            self.patterns = _uncounted(self.patterns, (metadata.subscribed_topic_regex,))
         instance_id = metadata.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
             del self.static_members[instance_id]
@@ -194,9 +196,9 @@ class ModernGroup:
         before = self.regexes.pop(pattern, None)
         if resolved is not None:
             self.regexes[pattern] = resolved
-            self._matched_topics.update(resolved.topics)
+            self._matched_topics = _counted(self._matched_topics, resolved.topics)
         if before is not None:
-            _uncount(self._matched_topics, before.topics)
+            self._matched_topics = _uncounted(self._matched_topics, before.topics)
         self.topics_version = NEVER
 
     def _set_target(self, member_id: str, target: Any) -> None:
@@ -280,11 +282,20 @@ class ModernGroup:
         return late
 
 
-def _uncount(counts: Counter[str], names: tuple[str, ...]) -> None:
-    counts.subtract(names)
+def _counted(counts: Counter[str], names: Iterable[str]) -> Counter[str]:
+    """Return the counts with one more of each name; they are changed unless they are _NONE."""
+    counts = Counter() if counts is _NONE else counts
+    counts.update(names)
+    return counts
+
+
+def _uncounted(counts: Counter[str], names: Iterable[str]) -> Counter[str]:
+    """Return the counts with one fewer of each name."""
     for name in names:
+        counts[name] -= 1
         if counts[name] <= 0:
             del counts[name]
+    return counts or _NONE
 
 
 class GroupChange:

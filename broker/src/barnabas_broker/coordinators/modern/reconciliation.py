@@ -75,7 +75,7 @@ def _next(current: Current, aim: Aim) -> Current:
     for topic_id in added.keys() & kept.keys():
         assigned[topic_id] = {**kept[topic_id], **added[topic_id]}
     state = MemberState.STABLE if is_whole else MemberState.UNRELEASED
-    return _unless_equal(current, aim.epoch, state, assigned, {})
+    return _unless_equal(current, aim.epoch, state, assigned, NOTHING)
 
 
 def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]:
