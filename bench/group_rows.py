@@ -16,7 +16,8 @@ REBALANCES: Final = Group(
     "Consumer groups (KIP-848): seconds until all partitions are consumed again, in equal shares",
     KAFKA,
     (
-        Metric("join_s", "one joins, s", Better.LOWER, HALF),
+        Metric("rest_join_s", "one joins a group at rest, s", Better.LOWER),
+        Metric("join_s", "another one joins, s", Better.LOWER, HALF),
         Metric("stopped_percent", "partitions that stop for it, %", Better.LOWER),
         Metric("stopped_s", "the longest stop of one, s", Better.LOWER, HALF),
         Metric("leave_s", "one leaves, s", Better.LOWER, HALF),

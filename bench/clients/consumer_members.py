@@ -133,6 +133,11 @@ class Fleet:
                 self._beat(member)
         return time.monotonic() - begun_s
 
+    def rest(self, seconds: float) -> None:
+        """Send heartbeats as they are due for so long."""
+        end_s = time.monotonic() + seconds
+        self.until(lambda: time.monotonic() >= end_s)
+
     def consumes_all(self) -> bool:
         """True if each partition has an owner again."""
         return sum(len(each.owned) for each in self.members) == self.partitions

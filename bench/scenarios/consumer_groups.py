@@ -27,6 +27,8 @@ SETTINGS: Final = {
     "group.consumer.session.timeout.ms": int(SESSION_S * 1000),
 }
 """Both servers get these: the defaults are 5 s and 45 s, and each figure would be longer by the same."""
+REST_S: Final = 13.0
+"""The time after which Barnabas expects no more changes of a group, and lets members come at their interval again."""
 LONG_SESSIONS: Final = {
     "group.consumer.max.session.timeout.ms": 3_600_000,
     "group.consumer.session.timeout.ms": 3_600_000,
@@ -38,7 +40,7 @@ TOPICS_A_REQUEST: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Rebalances:
-    """One member joins a settled group, one leaves, one dies, and all are replaced one after the other."""
+    """One member joins a group at rest, another one joins, one leaves, one dies, and all are replaced one by one."""
 
     members: int
     partitions: int
@@ -52,7 +54,10 @@ class Rebalances:
                 for number in range(self.members):
                     fleet.join(GROUP, f"m{number:04}")
                 fleet.until(fleet.is_settled)
-                return {**self._one_by_one(fleet), **self._roll(fleet)}
+                fleet.rest(REST_S)
+                fleet.join(GROUP, "after-a-rest")
+                rest_join_s = fleet.until(fleet.is_settled)
+                return {"rest_join_s": rest_join_s, **self._one_by_one(fleet), **self._roll(fleet)}
 
     def _one_by_one(self, fleet: Fleet) -> Measurement:
         fleet.lost.clear()

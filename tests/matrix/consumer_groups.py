@@ -259,7 +259,6 @@ def _of_groups() -> Iterator[Ask]:
 NOBODY_READS: Final = "a client without a member id has no epoch; Apache Kafka fails with a NullPointerException"
 DIFFERENCES: Final[tuple[Difference, ...]] = (
     Difference("* | OffsetFetch v9 | none, own epoch *", "*UNKNOWN_MEMBER_ID*", NOBODY_READS),
-    Difference("*", "*heartbeat_interval_ms=500 *", "a member that waits for partitions of others comes back soon"),
     Difference(
         "* | JoinGroup v5 | A joins again",
         "* -> classic PreparingRebalance *",

@@ -42,9 +42,37 @@ def test_member_that_waits_for_partitions_of_others_is_to_come_back_soon(world: 
     first, second = Consumer(world, "a"), Consumer(world, "b")
     first.join()
     assert second.join().heartbeat_interval_ms == 500
-    assert (first.beat().heartbeat_interval_ms, second.beat().heartbeat_interval_ms) == (5_000, 500)
-    first.beat()
-    assert (second.beat().heartbeat_interval_ms, second.numbers) == (5_000, [3, 4, 5])
+    assert second.beat().heartbeat_interval_ms == 500
+    settle(first, second)
+    assert second.numbers == [3, 4, 5]
+    assert second.beat().heartbeat_interval_ms > 500
+
+
+def test_members_of_a_group_that_has_changed_come_four_times_as_often_for_twelve_intervals(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    second.join()
+    assert first.beat().heartbeat_interval_ms == 1_250
+    settle(first, second)
+    assert second.beat().heartbeat_interval_ms == 1_250
+    for _ in range(3):
+        world.clock.pass_time(20)
+        last = first.beat(), second.beat()
+    assert [each.heartbeat_interval_ms for each in last] == [5_000, 5_000]
+
+
+def test_member_on_its_own_keeps_the_interval_because_it_waits_for_nobody(world: World) -> None:
+    only = Consumer(world, "a")
+    assert (only.join().heartbeat_interval_ms, only.beat().heartbeat_interval_ms) == (5_000, 5_000)
+
+
+def test_clock_that_was_set_back_lets_no_member_come_more_often(world: World) -> None:
+    first, second = Consumer(world, "a"), Consumer(world, "b")
+    first.join()
+    second.join()
+    settle(first, second)
+    world.clock.ahead_ms = -3_600_000
+    assert first.beat().heartbeat_interval_ms == 5_000
 
 
 def test_members_of_a_large_group_do_not_come_back_sooner_than_the_group_can_answer(world: World) -> None:

@@ -50,6 +50,12 @@ from barnabas_core.fair_turns import InSteps, at_once
 
 SOONER: Final = 10
 """The part of the heartbeat interval after which a member that waits for partitions of others comes back."""
+OFTEN: Final = 4
+"""The part of the heartbeat interval after which members come back while changes of the group are likely."""
+LIKELY_INTERVALS: Final = 12
+"""The heartbeat intervals after an assignment in which another one is likely: a roll changes a group many times."""
+OFTEN_PER_S_MAX: Final = 500
+"""The heartbeats that members of a group send in a second at most because changes are likely."""
 UNCHANGED_TIMEOUT: Final = -1
 MATCHED_AT_ONCE_MAX: Final = 2_000
 """The names that are matched with regular expressions in the turn of a heartbeat: about a millisecond of work."""
@@ -348,20 +354,32 @@ def _reply(group: ConsumerGroup, member: ModernMember, before: Current, beat: Be
     return BeatReply(
         member_id=member.member_id,
         epoch=current.epoch,
-        heartbeat_interval_ms=_interval_ms(group, member, world.settings.heartbeat_interval_ms),
+        heartbeat_interval_ms=_interval_ms(group, member, world),
         assignment=current.assigned if is_told else None,
     )
 
 
-def _interval_ms(group: ConsumerGroup, member: ModernMember, usual_ms: int) -> int:
-    """Return the time until the member's next heartbeat: a short one while it waits for partitions of others.
+def _interval_ms(group: ConsumerGroup, member: ModernMember, world: BeatWorld) -> int:
+    """Return the time until the member's next heartbeat.
 
-    Nobody consumes these from their revocation until that heartbeat. The more members and topics, the longer it takes,
-    so that a group does not send many more heartbeats than otherwise.
+    It is short while the member waits for partitions of others, which nobody consumes from their revocation until that
+    heartbeat. It is shorter than usual while changes are likely, because a member learns of them only by its next
+    heartbeat. The more members and topics, the longer it is, so that a group sends not many more heartbeats than usual.
     """
-    if member.current.state is not MemberState.UNRELEASED:
+    usual_ms = world.settings.heartbeat_interval_ms
+    if member.current.state is MemberState.UNRELEASED:
+        shortest_ms = max(usual_ms // SOONER, len(group.members) + len(member.target))
+    elif _is_change_likely(group, world, usual_ms):
+        shortest_ms = max(usual_ms // OFTEN, len(group.members) * 1000 // OFTEN_PER_S_MAX + len(member.target))
+    else:
         return usual_ms
-    return min(usual_ms, max(usual_ms // SOONER, len(group.members) + len(member.target)))
+    return min(usual_ms, shortest_ms)
+
+
+def _is_change_likely(group: ConsumerGroup, world: BeatWorld, usual_ms: int) -> bool:
+    """True if partitions may soon move between members, because they have lately."""
+    passed_ms = world.now.wall_ms - group.assignment_timestamp_ms
+    return len(group.members) > 1 and 0 <= passed_ms < LIKELY_INTERVALS * usual_ms
 
 
 def _leave(change: GroupChange, member: ModernMember, beat: Beat, world: BeatWorld) -> BeatReply:
