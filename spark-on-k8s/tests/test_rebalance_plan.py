@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.planning.ending import Ending
 from barnabas_jobs.planning.placement import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_broker.app import broker, main, node
-from barnabas_broker.app.recovery import Recovery
+from barnabas_broker.app.broker import Recovery
 from barnabas_broker.app.stores import open_store
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.pause_detection import PauseDetection

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.brokers.cluster_checks import Supported

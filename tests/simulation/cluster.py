@@ -8,10 +8,9 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.app.authorizer import make_authorizer
-from barnabas_broker.app.compaction import make_cleaner, make_inspector
-from barnabas_broker.app.node import Node
-from barnabas_broker.app.node_environment import NodeEnvironment, NodeSizes
+from barnabas_broker.app.log_chores import make_cleaner, make_inspector
+from barnabas_broker.app.node import Node, make_authorizer
+from barnabas_broker.app.wiring import NodeEnvironment, NodeSizes
 from barnabas_broker.handlers.channel import user_principal
 from barnabas_broker.handlers.table import handlers_of
 from barnabas_broker.metadata.model import PartitionState

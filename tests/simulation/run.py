@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.app.node_environment import NodeSizes
+from barnabas_broker.app.wiring import NodeSizes
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.documents import PARTITIONS_MAX
 from barnabas_core.errors import ApiError

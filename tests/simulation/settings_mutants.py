@@ -5,8 +5,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 from weakref import WeakSet
 
-from barnabas_broker.app.dynamic_settings import DynamicSettings
-from barnabas_broker.app.node import Node
+from barnabas_broker.app.node import DynamicSettings, Node
 from barnabas_broker.metadata.controller.decisions import alter_configs
 from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_core.config.broker_config import BrokerConfig

@@ -1,12 +1,16 @@
-"""Place partitions on brokers: Kafka's assignReplicasToBrokers, with its two random numbers as arguments.
+"""Assign partitions to brokers and log dirs.
 
-The first replicas go round the brokers from `start_index`, so that leadership is spread. The other replicas follow at a
-distance. The distance grows by one each time the first replicas have gone once round all brokers, so that the
-partitions of a broker have their other replicas on many brokers. With racks, the brokers are ordered so that racks
-alternate, and no rack gets a second replica of a partition before each rack has one (KIP-36).
+Brokers are chosen as by Kafka's assignReplicasToBrokers, with its two random numbers as arguments. The first replicas
+go round the brokers from `start_index`, so that leadership is spread. The other replicas follow at a distance. The
+distance grows by one each time the first replicas have gone once round all brokers, so that the partitions of a broker
+have their other replicas on many brokers. With racks, the brokers are ordered so that racks alternate, and no rack gets
+a second replica of a partition before each rack has one (KIP-36).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas_core.errors import ApiError, ErrorCode
 
 
 def assign_replicas(
@@ -75,3 +79,69 @@ def _spread_over_racks(
             chosen.append(broker)
             used.add(racks[broker])
     return chosen
+
+
+class LogDirLoad(NamedTuple):
+    """The partitions and bytes of a log dir; `empty_partitions` is the number of partitions without data."""
+
+    path: str
+    partitions: int
+    empty_partitions: int
+    log_bytes: int
+    free_bytes: int
+
+
+def choose_log_dir(placement: str, dirs: Sequence[LogDirLoad], headroom_bytes: int) -> str:
+    """Return the path of the online log dir for a new partition, by the value of `log.dirs.placement`.
+
+    `fewest-partitions` is Kafka's rule: the log dir with the fewest partitions, whatever their size; the first one wins
+    a tie. `least-bytes` chooses the log dir with the fewest bytes. An empty partition counts as many bytes as an
+    average partition with data, so that many new partitions are spread. A log dir with less than `headroom_bytes` free
+    comes last. Raise ApiError(KAFKA_STORAGE_ERROR) if no log dir is online.
+    """
+    if not dirs:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "no log dir is online")
+    return _RULES[placement](dirs, headroom_bytes)
+
+
+def _fewest_partitions(dirs: Sequence[LogDirLoad], _headroom_bytes: int) -> str:
+    return min(dirs, key=lambda load: load.partitions).path
+
+
+def _least_bytes(dirs: Sequence[LogDirLoad], headroom_bytes: int) -> str:
+    with_data = sum(load.partitions - load.empty_partitions for load in dirs)
+    average = max(1, sum(load.log_bytes for load in dirs) // max(1, with_data))
+
+    def rank(load: LogDirLoad) -> tuple[bool, int, int]:
+        expected_bytes = load.log_bytes + average * load.empty_partitions
+        return load.free_bytes < headroom_bytes, expected_bytes, load.partitions
+
+    return min(dirs, key=rank).path
+
+
+_RULES: Final[Mapping[str, Callable[[Sequence[LogDirLoad], int], str]]] = {
+    "fewest-partitions": _fewest_partitions,
+    "least-bytes": _least_bytes,
+}
+
+
+HEADROOM_BYTES_MAX: Final = 1 << 30
+HEADROOM_SHARE: Final = 10
+"""The number by which a disk's size is divided to get the space that must remain free.
+
+If the result is above HEADROOM_BYTES_MAX, only HEADROOM_BYTES_MAX must remain free.
+"""
+
+
+class DiskSpace(NamedTuple):
+    """The free and the total bytes on the disk of an online log dir; -1 if unreported, as before Kafka 3.3."""
+
+    usable_bytes: int
+    total_bytes: int
+
+    @property
+    def room_bytes(self) -> int:
+        """The bytes that planned replica moves may still use; 0 if the broker does not report the disk's space."""
+        if self.usable_bytes < 0 or self.total_bytes < 0:
+            return 0
+        return max(0, self.usable_bytes - min(HEADROOM_BYTES_MAX, self.total_bytes // HEADROOM_SHARE))

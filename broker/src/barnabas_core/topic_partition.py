@@ -1,6 +1,6 @@
 """The partition of a topic, by the name or by the id of the topic."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 
@@ -19,3 +19,7 @@ class TopicIdPartition(NamedTuple):
 
     topic_id: UUID
     partition: int
+
+
+LEADER_EPOCH_MAX: Final = 2**30
+"""The largest valid epoch, below the 31 bits of Kafka's field; one election per second reaches it in 34 years."""

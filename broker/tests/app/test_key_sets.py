@@ -10,8 +10,8 @@ from threading import Thread
 
 import pytest
 
+from barnabas_broker.app.broker import KeySets
 from barnabas_broker.app.key_set_reader import read_key_set, trusting
-from barnabas_broker.app.key_sets import KeySets
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings
 from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, KeysUnavailable, TokenRules

@@ -5,7 +5,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from barnabas_broker.app.registration import last_incarnation
+from barnabas_broker.app.node import last_incarnation
 from barnabas_broker.metadata.features import SUPPORTED
 from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION

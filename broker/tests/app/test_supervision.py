@@ -6,14 +6,13 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.app.chores import Chore, Chores
-from barnabas_broker.app.supervision import LOOKS_MIN, Supervisor
+from barnabas_broker.app.supervision import LOOKS_MIN, Chore, Chores, Supervisor
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.documents import CLUSTER_KEY, encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import ClusterDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_core.steps import Steps
+from barnabas_core.loop_turns import Steps
 
 LOOKS = 5 * LOOKS_MIN
 

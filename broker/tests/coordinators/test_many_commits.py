@@ -16,7 +16,7 @@ from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import OffsetCommitRequest
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS, THINGS_MAX
+from barnabas_core.loop_turns import STEP_ELEMENTS, THINGS_MAX
 
 VERSION = 8
 MANY = THINGS_MAX

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
 from barnabas_broker.coordinators.name_patterns import NAME_CHARS_MAX, TEXT_CHARS_MAX, NamePattern
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import at_once
+from barnabas_core.loop_turns import at_once
 from harness.soak import size, took
 
 PARTS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", r"\d", r"\.", r"[\]a]", "-", "(?:ab|b)", "a{2}"])

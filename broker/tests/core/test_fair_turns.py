@@ -2,7 +2,7 @@
 
 import asyncio
 
-from barnabas_core.fair_turns import (
+from barnabas_core.loop_turns import (
     STEP_ELEMENTS,
     FairRounds,
     FairTurn,

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.log_dir_placement import LogDirLoad, choose_log_dir
+from barnabas_core.placement import LogDirLoad, choose_log_dir
 
 GIB = 1024**3
 

@@ -17,7 +17,7 @@ from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
-from barnabas_core.fair_turns import ENCODED_PARTITIONS
+from barnabas_core.loop_turns import ENCODED_PARTITIONS
 
 VERSION = 12
 MANY = 5 * ENCODED_PARTITIONS

@@ -11,7 +11,7 @@ from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.authorized_fetch import AuthorizedFetch
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
-from barnabas_core.fair_turns import FETCHED_PARTITIONS
+from barnabas_core.loop_turns import FETCHED_PARTITIONS
 
 
 async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:

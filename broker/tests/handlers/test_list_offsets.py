@@ -17,7 +17,7 @@ from barnabas_broker.handlers.large_responses import BYTES_MAX, LargeResponses
 from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset
 from barnabas_broker.wire.messages import ListOffsetsRequest
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 
 async def found(broker: Broker) -> TimestampOffset:

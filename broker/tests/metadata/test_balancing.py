@@ -7,7 +7,7 @@ from uuid import UUID
 from barnabas_broker.metadata.controller.controller import all_unbalanced
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_core.fair_turns import THINGS_MAX, FairTurn
+from barnabas_core.loop_turns import THINGS_MAX, FairTurn
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
 

@@ -30,7 +30,7 @@ from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import WRITTEN_ITEMS
+from barnabas_core.loop_turns import WRITTEN_ITEMS
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 

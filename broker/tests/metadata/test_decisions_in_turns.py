@@ -7,7 +7,7 @@ from typing import Any
 
 from barnabas_broker.metadata.controller.deletions import Planned, Transitions
 from barnabas_core.errors import ApiError
-from barnabas_core.fair_turns import WRITTEN_ITEMS
+from barnabas_core.loop_turns import WRITTEN_ITEMS
 
 CALLS = 4
 SLICES = 3

@@ -7,7 +7,7 @@ import msgspec
 from metadata_cluster import a_topic
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.app.log_end_reports import LogEndReports
+from barnabas_broker.app.log_chores import LogEndReports
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, Rules, decide_election
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image import image_feed

@@ -26,8 +26,8 @@ from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.log_dir import Kept
-from barnabas_core.fair_turns import REPORTED_LOGS
-from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
+from barnabas_core.loop_turns import REPORTED_LOGS
+from barnabas_core.topic_partition import LEADER_EPOCH_MAX
 from harness.manual_clock import ManualClock
 
 TOPIC = a_topic("t", led(1, epoch=3), led(1, epoch=3))

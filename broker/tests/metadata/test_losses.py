@@ -14,7 +14,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, part_of
 from barnabas_broker.metadata.model import NO_LEADER, LogEnd, LogEndsDocument, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
-from barnabas_core.fair_turns import THINGS_MAX, FairTurn
+from barnabas_core.loop_turns import THINGS_MAX, FairTurn
 from harness.manual_clock import ManualClock
 
 LOST = PartitionState((1, 2), NO_LEADER, 6, (), last_known_leader=2, lacking=(1, 2))

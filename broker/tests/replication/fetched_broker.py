@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.loop_timers import LoopTimers
+from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
@@ -17,7 +17,7 @@ from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
 from barnabas_broker.wire.framing import FileSlice, Part, write_count
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FETCHED_PARTITIONS
+from barnabas_core.loop_turns import FETCHED_PARTITIONS
 from harness.deadline import PATIENCE_S
 
 VERSION = 13

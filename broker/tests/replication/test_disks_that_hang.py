@@ -18,7 +18,7 @@ from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.logs.timestamp_lookup import offset_for_timestamp
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Codec, Record, encode_batch
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 PATIENCE_S = 30.0
 SHARED_THREADS = 2

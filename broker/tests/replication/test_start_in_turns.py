@@ -11,7 +11,7 @@ from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_core.fair_turns import THINGS_MAX
+from barnabas_core.loop_turns import THINGS_MAX
 from barnabas_core.topic_partition import TopicPartition
 from harness.manual_clock import ManualClock
 

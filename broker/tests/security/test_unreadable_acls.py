@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.app.authorizer import make_authorizer
+from barnabas_broker.app.node import make_authorizer
 from barnabas_broker.metadata.documents import encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import Document, Listing

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from barnabas_broker.app.chores import Chore, Chores, in_thread
-from barnabas_broker.app.supervision import Supervisor
+from barnabas_broker.app.supervision import Chore, Chores, Supervisor, in_thread
 
 THREADS = ThreadPoolExecutor(1)
 TURNS = 50

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scrape import scrape
 
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, render
-from barnabas_core.fair_turns import METRIC_SAMPLES
+from barnabas_core.loop_turns import METRIC_SAMPLES
 
 numbers = st.one_of(st.integers(-(2**53), 2**53), st.floats(allow_nan=False))
 

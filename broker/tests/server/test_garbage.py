@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.app.garbage import FREEZE_S, GARBAGE, OLDEST, Collections, freeze
-from barnabas_broker.app.loop_turns import LoopTurns
+from barnabas_broker.app.loop_turns import FREEZE_S, GARBAGE, OLDEST, Collections, LoopTurns, freeze
 from barnabas_core.loop_turns import LONGEST_PART, timed
 
 

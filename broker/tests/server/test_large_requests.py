@@ -24,8 +24,7 @@ from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.wire import messages
 from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS
-from barnabas_core.loop_turns import LOOP_SHARE
+from barnabas_core.loop_turns import LOOP_SHARE, STEP_ELEMENTS
 from harness.manual_clock import ManualClock
 
 GROUPS = 3_000

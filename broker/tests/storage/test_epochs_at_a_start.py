@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.app.log_end_reports import held_logs
+from barnabas_broker.app.log_chores import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
 from barnabas_broker.storage.disk.open_files import OpenFiles

@@ -17,7 +17,7 @@ from barnabas_broker.wire import records as records_module
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch, first_record_since
 from barnabas_core.config.log_config import LogConfig, TimestampType
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from harness.manual_clock import ManualClock
 
 

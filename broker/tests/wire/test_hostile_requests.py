@@ -13,7 +13,7 @@ from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import NAMES_MAX, PARTITIONS_MAX, ApiSpec
 from barnabas_broker.wire.encoder import decode_in_steps, decode_request, encode_in_steps, encode_response, encoder
 from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
-from barnabas_core.fair_turns import at_once
+from barnabas_core.loop_turns import at_once
 from harness.soak import size
 
 REQUESTS = [(spec, version) for spec in CODEC_APIS for version in range(spec.min_version, spec.max_version + 1)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable

@@ -4,17 +4,15 @@ import asyncio
 import logging
 import signal
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from random import SystemRandom
 from secrets import token_bytes, token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
-from barnabas_broker.app import garbage
-from barnabas_broker.app.authorizer import make_authorizer
-from barnabas_broker.app.chores import Chore
-from barnabas_broker.app.compaction import make_cleaner, make_helper, make_inspector
+from barnabas_broker.app import loop_turns
 from barnabas_broker.app.connection_settings import (
     is_open,
     limits_of,
@@ -22,24 +20,23 @@ from barnabas_broker.app.connection_settings import (
     sasl_listeners,
     socket_settings,
 )
-from barnabas_broker.app.key_sets import KeySets
-from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.app.loop_timers import LoopTimers
+from barnabas_broker.app.log_chores import make_cleaner, make_helper, make_inspector
+from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.app.loop_turns import MeasuringSelector
-from barnabas_broker.app.node import Node
-from barnabas_broker.app.node_environment import NodeEnvironment
+from barnabas_broker.app.node import Node, make_authorizer
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
-from barnabas_broker.app.recovery import Recovery, in_daemon_thread
 from barnabas_broker.app.stores import boot_id, open_secrets, open_store
+from barnabas_broker.app.supervision import Chore
+from barnabas_broker.app.wiring import NodeEnvironment
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.end_offsets import Links
-from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment
+from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment
 from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_credential import ScramUsers
-from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
+from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable, TokenKeys
 from barnabas_broker.security.stored_passwords import StoredPasswords
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
@@ -52,18 +49,127 @@ from barnabas_broker.server.sasl_session import begin_session
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused
+from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
+from barnabas_core.clock import Clock, LoopClock
 from barnabas_core.config.broker_config import WEB_FILES, BrokerConfig
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
-from barnabas_core.fair_turns import in_turns
+from barnabas_core.loop_turns import in_turns
 from barnabas_web.http_server import HttpServer, PageMaker
 from barnabas_web.visitors import FileRefused, Protection
 
 if TYPE_CHECKING:
     from barnabas_broker.app.tls_contexts import TlsContexts
+    from barnabas_broker.security.sasl.tokens.key_set import TokenKey
+
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
+
+PROGRESS_S: Final = 5.0
+
+
+async def in_daemon_thread(call: Callable[[], R]) -> R:
+    """Run `call` in a daemon thread and return its result; the process may exit before the thread has ended."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[R] = loop.create_future()
+
+    def resolve(set_outcome: Callable[[], None]) -> None:
+        if not outcome.done():  # The waiting task may have been cancelled.
+            set_outcome()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            failure = error
+            loop.call_soon_threadsafe(resolve, lambda: outcome.set_exception(failure))
+        else:
+            loop.call_soon_threadsafe(resolve, lambda: outcome.set_result(result))
+
+    threading.Thread(target=run, name="recovery", daemon=True).start()
+    return await outcome
+
+
+class Recovery:
+    """The progress of recovery, for the HTTP pages and for a log line every PROGRESS_S seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._said_s = clock.monotonic_s()
+        self._last: LoadProgress | None = None
+
+    def advance(self, progress: LoadProgress) -> None:
+        """Store the progress after each loaded log, and write a log line every PROGRESS_S seconds.
+
+        The thread that loads the logs calls this method.
+        """
+        self._last = progress
+        now_s = self._clock.monotonic_s()
+        if now_s - self._said_s >= PROGRESS_S:
+            self._said_s = now_s
+            log.info(
+                "the broker is loading its logs: %s, and %d bytes have been recovered",
+                self.progress(),
+                progress.bytes_recovered,
+            )
+
+    def progress(self) -> str:
+        """Return the progress of loading the logs as the text for the HTTP pages."""
+        last = self._last
+        if last is None:
+            return "starting"
+        return f"log dir {last.log_dir} has loaded {last.partitions_done} of {last.partitions_total} partitions"
+
+
+FETCH_S: Final = 10.0
+"""The timeout in seconds of a whole request for a key set, and also of each network operation of the request."""
+
+
+class KeySets:
+    """The key sets of all listeners of a broker."""
+
+    def __init__(self, clock: LoopClock) -> None:
+        self._clock = clock
+        self.all: list[TokenKeys] = []
+
+    def open(self, settings: OAuthSettings) -> TokenKeys:
+        """Return the still empty key set of a listener; `load` fetches the keys later. Raises InvalidConfig."""
+        # This import slows the start, and only OAUTHBEARER needs it.
+        from barnabas_broker.app.key_set_reader import read_key_set, trusting
+
+        read = partial(read_key_set, settings.url, trusting(settings.trust), FETCH_S)
+        keys = TokenKeys(settings.url, partial(self._fetch, read), settings.times, self._clock)
+        self.all.append(keys)
+        return keys
+
+    async def load(self) -> None:
+        """Fetch all key sets for the first time. Raises KeysUnavailable if a file cannot be read.
+
+        If a URL does not respond, the broker only logs a warning, because clients without OAUTHBEARER need no keys.
+        """
+        for keys in self.all:
+            try:
+                await keys.load()
+            except KeysUnavailable as error:
+                if keys.url.startswith("file:"):
+                    raise
+                log.warning(
+                    "the JWK set at %s could not be fetched: %s; no client can authenticate with OAUTHBEARER until the "
+                    "broker has the keys",
+                    keys.url,
+                    error,
+                )
+
+    async def _fetch(self, read: "Callable[[], tuple[TokenKey, ...]]") -> "tuple[TokenKey, ...]":
+        try:
+            async with self._clock.timeout(FETCH_S):
+                return await in_daemon_thread(read)
+        except TimeoutError:
+            raise KeysUnavailable(f"there was no complete response within {FETCH_S:g} s") from None
+
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 ABANDON_S: Final = 5.0
@@ -153,7 +259,7 @@ class Broker:
                 lambda: self.failure,
             )
         )
-        garbage.freeze()
+        loop_turns.freeze()
         self._watch_certificates(node)
         self._warn_of_open_listeners()
         listener.start()

@@ -1,28 +1,174 @@
-"""The periodic tasks on the logs; blocking calls run in threads, and changes of logs run on the event loop."""
+"""The periodic work on the logs; blocking calls run in threads, and changes of logs run on the event loop.
+
+`DueSyncs` syncs logs of topics with `flush.messages`. Requests that arrive during a sync wait for the next one, which
+covers all waiting requests.
+
+`Truncations` completes truncations, because a failover may truncate hundreds of logs. A truncated log accepts no
+appends until its truncation is complete. One write of the
+checkpoint file is enough for all truncated logs of a log dir.
+
+`LogEndReports` writes this broker's log end offsets to the metadata store (`metadata.log_ends`). It reports the log
+ends of a partition that loses its leader soon, because an administrator may elect the live replica with the longest
+log, and old reports could be wrong.
+
+Compaction and the inspection of produced batches have a helper process each, which starts on first use. There are two,
+because producers must not wait for a long compaction.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import chain
 from typing import Final
 
-from barnabas_broker.app.chores import Chore, in_thread
-from barnabas_broker.app.due_syncs import DueSyncs
-from barnabas_broker.app.truncations import Truncations
+from barnabas_broker.app.supervision import Chore, in_thread
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.metadata.image.shown_documents import ImageChange
+from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
+from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
+from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.stable_offset import last_stable_offset
+from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
+from barnabas_broker.storage.helper.helper import Helper
+from barnabas_broker.storage.inspection.inspector import BatchInspector
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
-from barnabas_broker.storage.log_dirs.log_dir_loader import sync_call
+from barnabas_broker.storage.log_dirs.log_dir_loader import CutLog, cut_jobs, make_durable, sync_call
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_syncs import WaitingLog
 from barnabas_broker.storage.logs.truncation import enforce_retention
-from barnabas_core.clock import Clock
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
-from barnabas_core.fair_turns import FairTurn, slices
+from barnabas_core.errors import ApiError
+from barnabas_core.loop_turns import FairTurn, next_turn, slices
+from barnabas_core.topic_partition import TopicPartition
+
+
+class DueSyncs:
+    """The syncs of logs to disk that are due; `spawn` starts a coroutine as a task."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        spawn: Callable[[Coroutine[object, object, object]], object],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._spawn = spawn
+        self._under_way: set[WaitingLog] = set()
+        self._refused: set[WaitingLog] = set()
+        """The logs with a sync that failed because the disk was full."""
+        logs.on_sync_due = self._begin
+
+    def try_again(self) -> None:
+        """Retry the syncs that failed because a disk was full.
+
+        Without a retry, a follower would append nothing more, because its log must be synced first.
+        """
+        refused, self._refused = self._refused, set()
+        for log in refused:
+            self._begin(log)
+
+    def _begin(self, log: WaitingLog) -> None:
+        if log not in self._under_way:
+            self._under_way.add(log)
+            self._spawn(self._sync(log))
+
+    async def _sync(self, log: WaitingLog) -> None:
+        """Sync a log until its records are synced or another log replaces it; then complete the waiting requests."""
+        topic_partition = log.topic_partition
+        try:
+            while log.syncs.unsynced_from is not None and self._logs.get(topic_partition) is log:
+                job = log.syncs.flush_job(log.log_end_offset)
+                if job is not None:
+                    await in_thread(self._logs.disk_threads.of(job.log_dir), job.run)
+                    log.syncs.flushed(job, log.log_end_offset)
+        except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._refused.add(log)
+            self._replicas.failures.log_failed(topic_partition, error)
+        finally:
+            self._under_way.discard(log)
+        self._replicas.synced(topic_partition)
+
 
 log = logging.getLogger(__name__)
+
+
+class Truncations:
+    """The log truncations that are not complete yet, and the tasks that complete them."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        replicas: ReplicaManager,
+        spawn: Callable[[Coroutine[object, object, object]], object],
+    ) -> None:
+        self._logs = logs
+        self._replicas = replicas
+        self._spawn = spawn
+        self._under_way: set[LogDir] = set()
+        logs.truncated.on_added = lambda _: self.begin()
+
+    def begin(self) -> None:
+        """Start one task per log dir to complete its unfinished truncations.
+
+        The method is called after every truncation, and every second.
+        """
+        if len(self._logs.truncated):
+            for log_dir in self._logs.log_dirs:
+                if log_dir.is_online and log_dir not in self._under_way:
+                    self._under_way.add(log_dir)
+                    self._spawn(self._complete_all(log_dir))
+
+    async def _complete_all(self, log_dir: LogDir) -> None:
+        try:
+            while log_dir.is_online and await self._complete(log_dir):
+                pass
+        finally:
+            self._under_way.discard(log_dir)
+
+    async def _complete(self, log_dir: LogDir) -> bool:
+        """Complete the waiting truncations of a log dir; return True if there were any and none has failed."""
+        cut_logs = self._logs.truncated.take(log_dir)
+        if not cut_logs:
+            return False
+        try:
+            if any(cut.awaits_checkpoint for cut in cut_logs):
+                work = partial(make_durable, cut_jobs(cut_logs), log_dir)
+                await in_thread(self._logs.disk_threads.of(log_dir.path), work)
+        except StorageError as error:
+            self._logs.truncated.put_back(cut_logs)
+            if isinstance(error, LogDirFailed):
+                self._replicas.failures.log_dir_failed(error)
+            else:
+                log.error(
+                    "the truncation of %d logs failed, and is tried again; until then these logs accept no appends: %s",
+                    len(cut_logs),
+                    error,
+                )
+            return False
+        return all([await self._reload(cut) for cut in cut_logs if cut.is_current])
+
+    async def _reload(self, cut: CutLog) -> bool:
+        """Load the producer state of the log; return False if the disk failed or is full."""
+        try:
+            replay = cut.log.producer_replay()
+            await in_thread(self._logs.disk_threads.of(cut.log.log_dir), replay.run)
+            cut.reloaded(replay)
+        except StorageError as error:
+            if isinstance(error, DiskFull):
+                self._logs.truncated.put_back([cut])
+            if cut.is_current:
+                self._replicas.failures.log_failed(cut.log.topic_partition, error)
+            return False
+        return True
+
 
 FLUSH_CHECK_S: Final = 1.0
 TRASH_CHECK_S: Final = 1.0
@@ -170,3 +316,125 @@ class LogChores:
         """
         partition = self._replicas.lookup.hosted(each.topic_partition)
         return each.high_watermark if partition is not None and partition.log is each else None
+
+
+TOLD_S: Final = 300.0
+"""The seconds between two reports of all log ends."""
+LEADERLESS_S: Final = 2.0
+"""The seconds between checks whether a partition has lost its leader; if so, the broker reports its log ends."""
+
+
+class LogEndReports:
+    """The reporter of this broker's log end offsets to the controller.
+
+    The reports are sent when the broker starts, periodically, and at a clean shutdown.
+    """
+
+    def __init__(self, broker_id: int, store: MetadataStore, image: MetadataImage, logs: LogManager) -> None:
+        self._log_ends = LogEnds(broker_id, store, image, lambda: held_logs(logs, image), next_turn)
+        self.begin_incarnation = self._log_ends.begin_incarnation
+        self.admitted = self._log_ends.admitted
+        self._broker_id = broker_id
+        self._strays = logs.strays
+        self._strays_told = 0
+        self._leaderless: dict[str, frozenset[int]] = {}
+        """The partitions of this broker that have no leader, by topic."""
+        self._is_due = False
+        image.subscribe(self._image_changed)
+
+    def chores(self) -> list[Chore]:
+        """Return the periodic tasks that report this broker's log end offsets to the controller."""
+        return [
+            Chore("log ends", TOLD_S, self.tell),
+            Chore("reports of log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
+        ]
+
+    def _image_changed(self, change: ImageChange) -> None:
+        for topic in change.deleted:
+            self._leaderless.pop(topic.name, None)
+        for topic in (*change.created, *change.changed):
+            before, now = self._leaderless.pop(topic.name, frozenset()), self._leaderless_of(topic)
+            if now:
+                self._leaderless[topic.name] = now
+            self._is_due |= not now <= before
+
+    def _leaderless_of(self, topic: TopicDocument) -> frozenset[int]:
+        states = enumerate(topic.partitions)
+        return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
+
+    async def tell_of_leaderless(self) -> None:
+        """Report the log ends to the controller if a report is necessary.
+
+        That is so if a partition has lost its leader or the number of stray logs has changed since the last call.
+        """
+        if self._is_due or self._strays_told != len(self._strays):
+            self._strays_told = len(self._strays)
+            self._is_due = False
+            await self.tell()
+
+    async def tell(self) -> None:
+        """Report the log ends; if the metadata store does not respond, the log ends are reported again later."""
+        try:
+            await self._log_ends.tell()
+        except StoreUnavailable as error:
+            log.warning("the broker cannot report its log ends, because the metadata store does not respond: %s", error)
+
+
+def held_logs(logs: LogManager, image: MetadataImage) -> Iterator[HeldLog]:
+    """Yield the state of all online logs.
+
+    A log without a stored topic id counts as a log of the current topic with the same name. If no topic has the name,
+    the log is left out.
+    """
+    for where in logs.logs:
+        held, document = logs.get(where), image.topics.get(where.topic)
+        if held is None:  # The partition was removed while the caller waited.
+            continue
+        topic_id = held.topic_id or (document.topic_id if document is not None else None)
+        if topic_id is not None:
+            try:
+                end = held.epochs.latest_epoch, held.log_end_offset
+            except StorageError:  # The disk of the log has failed.
+                continue
+            yield HeldLog(where.topic, topic_id, where.partition, *end, logs.kept(held))
+
+
+NOTHING_STABLE = -1
+BATCH_MEMORY_BYTES = 768 * 1024 * 1024
+"""The bytes of memory that a helper process needs besides its key map, mainly for the records of the largest batch."""
+
+
+def make_inspector(timers: Timers, clock: Clock) -> BatchInspector:
+    """Make the inspector of produced batches; the first batch that must be inspected starts its helper process."""
+    return BatchInspector(Helper(timers, lambda: BATCH_MEMORY_BYTES), clock, asyncio.timeout)
+
+
+def make_helper(timers: Timers, config: Callable[[], BrokerConfig]) -> Helper:
+    """Make the helper process for compaction; `config` returns the current settings."""
+    return Helper(timers, lambda: config().log_cleaner_dedupe_buffer_size + BATCH_MEMORY_BYTES)
+
+
+def make_cleaner(
+    logs: LogManager,
+    replicas: ReplicaManager,
+    helper: Helper,
+    timers: Timers,
+    clock: Clock,
+    config: Callable[[], BrokerConfig],
+) -> LogCleaner:
+    """Make the cleaner of all logs; `config` returns the current settings.
+
+    The cleaner compacts no record at or above the last stable offset or the high watermark in the checkpoint file.
+    After a crash, the checkpoint file therefore tells which segments compaction may have replaced: only segments below
+    the high watermark in the file.
+    """
+
+    def stable_offset(topic_partition: TopicPartition) -> int:
+        try:
+            partition = replicas.lookup.find(topic_partition.topic, None, topic_partition.partition)
+            stable_offset = NOTHING_STABLE if partition.failure is not None else last_stable_offset(partition.log)
+        except (ApiError, StorageError):  # The topic is being created or deleted, or its log has failed.
+            return NOTHING_STABLE
+        return min(stable_offset, logs.checkpointed_high_watermark(topic_partition))
+
+    return LogCleaner(logs, helper, timers, clock, config, stable_offset, replicas.failures.log_failed)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
-from barnabas_broker.app import garbage
+from barnabas_broker.app import loop_turns
 from barnabas_broker.app.broker import Broker, CannotStart
 from barnabas_broker.app.config_providers import resolved
 from barnabas_broker.app.loop_time import interrupt_threads_soon
@@ -63,7 +63,7 @@ def run(read: Callable[[int], BrokerConfig], source: object, on_ready: Callable[
         log.warning(warning)
     selector = MeasuringSelector()
     selector.turns.measure_parts()
-    garbage.freeze()
+    loop_turns.freeze()
     interrupt_threads_soon()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_run(config, descriptors, selector, on_ready))

@@ -4,13 +4,13 @@
 """
 
 import asyncio
+import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.app.chores import Chore, Chores
 from barnabas_broker.app.coordinators import (
     CoordinatorWorld,
     DeliveryWorld,
@@ -20,15 +20,16 @@ from barnabas_broker.app.coordinators import (
     make_transactions,
     start_coordinators,
 )
-from barnabas_broker.app.dynamic_settings import DynamicSettings, ignored_configs
-from barnabas_broker.app.hand_over import hand_over
-from barnabas_broker.app.log_chores import LogChores
-from barnabas_broker.app.log_end_reports import LogEndReports
-from barnabas_broker.app.log_wiring import cluster_of_log_dirs, make_log_manager
-from barnabas_broker.app.node_environment import NodeEnvironment
-from barnabas_broker.app.registration import last_incarnation, registration_of
-from barnabas_broker.app.replication_wiring import make_fetchers, make_follower_sessions, make_mover
-from barnabas_broker.app.supervision import Supervisor, every
+from barnabas_broker.app.log_chores import LogChores, LogEndReports
+from barnabas_broker.app.supervision import Chore, Chores, Supervisor, every
+from barnabas_broker.app.wiring import (
+    NodeEnvironment,
+    cluster_of_log_dirs,
+    make_fetchers,
+    make_follower_sessions,
+    make_log_manager,
+    make_mover,
+)
 from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
@@ -36,18 +37,19 @@ from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment, IgnoredConfig
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY
-from barnabas_broker.metadata.features import unsupported
+from barnabas_broker.metadata.features import SUPPORTED, unsupported
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.shown_documents import ImageChange
-from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
+from barnabas_broker.metadata.membership.membership import Membership, cut_dirs, ensure_cluster_id, machine_ran_on
 from barnabas_broker.metadata.membership.pause_detection import PauseDetection
+from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.end_offsets import EndOffsets, Links, OfflineReports
 from barnabas_broker.replication.fetchers import Fetchers
@@ -57,16 +59,126 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
+from barnabas_broker.replication.topic_settings import TopicSettings
+from barnabas_broker.security.acls.authorizer import AclFollower, Audit, Authorizer, lacks_acls, super_users
 from barnabas_broker.storage.cleaner.manager import LogCleaner
+from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir_loader import LoadProgress
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.clock import Clock
+from barnabas_core.config.broker_config import BrokerConfig, unused_settings
+from barnabas_core.config.definitions import ConfigProblem
 from barnabas_core.config.listeners import Endpoint, Listeners
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.steps import Steps
+from barnabas_core.loop_turns import Steps
 
 log = logging.getLogger(__name__)
+
+HAND_OVER_S: Final = 10.0
+"""The timeout in seconds for moving leadership.
+
+After the timeout, the remaining partitions get new leaders only when the session of this broker ends.
+"""
+
+
+async def hand_over(
+    broker_id: int,
+    image: MetadataImage,
+    metadata_writer: MetadataWriter,
+    leader_propagation: LeaderPropagation,
+    client_drain: ClientDrain,
+) -> None:
+    """Move leadership from this broker to others, and wait until brokers and clients know the new leaders.
+
+    Return at once if no other broker is alive.
+    """
+    if all(each == broker_id for each in image.live_brokers()):
+        return
+    led = [each.name for each in image.topics.values() if any(state.leader == broker_id for state in each.partitions)]
+    try:
+        async with asyncio.timeout(HAND_OVER_S):
+            left = await metadata_writer.hand_over(broker_id)
+    except (ApiError, TimeoutError) as error:
+        log.warning(
+            "leadership could not be moved; other brokers lead only after the session of this broker expires: %s",
+            error,
+        )
+    else:
+        if left:
+            log.warning(
+                "%d partitions will have no leader while this broker is down, because no other replica can lead",
+                len(left),
+            )
+    if led:
+        await leader_propagation.until_heard(led)
+        await client_drain.until_all_left()
+
+
+class DynamicSettings:
+    """The dynamic configs of one broker and of all brokers; invalid configs and configs without effect are logged."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._warnings: list[str] = []
+        self.ignored: tuple[ConfigProblem, ...] = ()
+        """The stored configs that are ignored because they are invalid."""
+
+    def over(self, config: BrokerConfig) -> BrokerConfig:
+        """Return `config` overridden by the dynamic configs; log new warnings and set `ignored` to the invalid ones."""
+        own = self._image.configs_of_broker(str(config.broker_id))
+        everybodys = self._image.configs_of_broker(ALL_BROKERS)
+        in_force, ignored = config.with_usable(own, everybodys)
+        if ignored and ignored != self.ignored:
+            log.error("invalid dynamic configs of this broker are ignored: %s", "; ".join(map(str, ignored)))
+        self.ignored = ignored
+        warnings = unused_settings({**everybodys, **own})
+        for warning in warnings:
+            if warning not in self._warnings:
+                log.warning(warning)
+        self._warnings = warnings
+        return in_force
+
+
+def ignored_configs(broker_id: int, dynamic: DynamicSettings, topics: TopicSettings) -> Iterator[IgnoredConfig]:
+    """Yield the invalid configs of this broker and of topics; a broker ignores stored configs that are invalid."""
+    yield from (IgnoredConfig("broker", str(broker_id), problem.name) for problem in dynamic.ignored)
+    yield from (IgnoredConfig("topic", topic, problem.name) for topic, problem in topics.ignored())
+
+
+def registration_of(
+    config: BrokerConfig, logs: LogManager, incarnation_id: UUID, listeners: tuple[Endpoint, ...], boot_id: str
+) -> BrokerRegistration:
+    """Return the registration of this incarnation of a broker."""
+    online = [each for each in logs.log_dirs if each.is_online]
+    return BrokerRegistration(
+        broker_id=config.broker_id,
+        incarnation_id=incarnation_id,
+        listeners=listeners,
+        rack=config.broker_rack,
+        log_dirs=config.log_dirs,
+        directory_ids=tuple(each.directory_id for each in online if each.directory_id is not None),
+        boot_id=boot_id,
+        may_lack_records=any(each.kept.cut for each in online),
+        features={name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()},
+        dirs_away=len(online) < len(logs.log_dirs),
+        inter_broker_listener=config.listeners.inter_broker,
+    )
+
+
+def last_incarnation(registered: BrokerRegistration | None, boot_id: str) -> LastIncarnation:
+    """Return what the last registration of this broker says about the broker's previous incarnation.
+
+    A clean shutdown writes a file with the broker epoch into each log dir. The result has the broker epochs that prove
+    a clean shutdown of the previous incarnation. NO_EPOCH is one of them if the registration has no features, because
+    an old broker version wrote the file without a broker epoch.
+    """
+    if registered is None:
+        return NO_INCARNATION
+    unnamed = () if registered.features else (NO_EPOCH,)
+    epochs = (registered.broker_epoch, *unnamed)
+    return LastIncarnation(epochs, machine_ran_on(registered, boot_id), cut_dirs(registered, boot_id))
+
 
 HANG_S: Final = 120.0
 """The seconds without progress after which a periodic task counts as hanging; longer than the timeouts of requests to
@@ -402,3 +514,15 @@ class Node:
 
 async def _nothing() -> None:
     return
+
+
+def make_authorizer(config: BrokerConfig, image: MetadataImage, clock: Clock) -> Authorizer | None:
+    """Make the authorizer, which follows the ACLs in the metadata image; return None without authorizer.class.name."""
+    if not config.authorizer_class_name:
+        return None
+    users, allows = super_users(config.super_users), config.allow_everyone_if_no_acl_found
+    authorizer = Authorizer(
+        users, allow_if_none=allows, audit=Audit(clock), lacks_acls=functools.partial(lacks_acls, image)
+    )
+    AclFollower(authorizer, image).start()
+    return authorizer

@@ -7,7 +7,7 @@ for ever. The limits below bound what a single match takes: at most about 10 ms 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from barnabas_core.fair_turns import InSteps
+from barnabas_core.loop_turns import InSteps
 
 if TYPE_CHECKING:
     import re2

@@ -21,7 +21,7 @@ from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import flat_in_steps
+from barnabas_core.loop_turns import flat_in_steps
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 

@@ -8,7 +8,7 @@ from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps, flat_in_steps, in_steps
+from barnabas_core.loop_turns import InSteps, flat_in_steps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 Topic = AlterReplicaLogDirsRequest.AlterReplicaLogDir.AlterReplicaLogDirTopic

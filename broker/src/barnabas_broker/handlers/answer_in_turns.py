@@ -13,7 +13,7 @@ from barnabas_broker.handlers.channel import MessageHandler, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.wire.encoder import encode_element
-from barnabas_core.fair_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps, at_once
 
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")

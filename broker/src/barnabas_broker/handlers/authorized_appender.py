@@ -8,7 +8,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.produce import ProduceBatch, ProduceResult
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS
+from barnabas_core.loop_turns import STEP_ELEMENTS
 
 
 class AuthorizedAppender(Appender):

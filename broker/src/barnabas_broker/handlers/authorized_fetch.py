@@ -9,7 +9,7 @@ from barnabas_broker.handlers.topic_rights import lacking
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.fetch import FetchRequest, FetchTopic
 from barnabas_core.acls import AclOperation, ResourceType
-from barnabas_core.fair_turns import FETCHED_PARTITIONS, next_turn, slices
+from barnabas_core.loop_turns import FETCHED_PARTITIONS, next_turn, slices
 
 
 def answer_follower(

@@ -23,8 +23,7 @@ from barnabas_broker.metadata.client_quotas import (
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_core.clock import Clock, monotonic_ms
-from barnabas_core.sampled_rate import SAMPLES, WINDOW_MS, SampledRate
-from barnabas_core.token_bucket import TokenBucket
+from barnabas_core.token_bucket import SAMPLES, WINDOW_MS, SampledRate, TokenBucket
 
 COUNTERS_MAX: Final = 10_000
 """The maximum number of counters; without a limit, clients could create any number with new client ids."""

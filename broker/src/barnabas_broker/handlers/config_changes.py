@@ -15,7 +15,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 CONFIGS_MAX: Final = 1_000
 """The maximum number of configs of one resource in a request, because a resource is changed in one turn of the loop."""

@@ -13,7 +13,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 
 Topic: TypeAlias = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 _NO_ID: Final = UUID(int=0)

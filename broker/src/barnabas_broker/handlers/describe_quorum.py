@@ -13,7 +13,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.image.shown_documents import NO_CONTROLLER
 from barnabas_broker.wire.messages import DescribeQuorumRequest, DescribeQuorumResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 EPOCH_MAX: Final = 2**31 - 1

@@ -9,7 +9,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, ScramCredential
 from barnabas_broker.wire.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 
 UserResult = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credentials = Mapping[tuple[str, str], ScramCredential]

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocum
 from barnabas_broker.wire.encoder import Encoded, encode_element
 from barnabas_broker.wire.messages import MetadataResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_name import is_internal
 
 BYTES_MAX: Final = 32 * 1024 * 1024

@@ -30,7 +30,7 @@ from barnabas_broker.wire.fetch import (
 from barnabas_broker.wire.framing import Part
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FETCHED_PARTITIONS, in_turns
+from barnabas_core.loop_turns import FETCHED_PARTITIONS, in_turns
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1

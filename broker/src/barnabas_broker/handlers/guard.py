@@ -18,7 +18,7 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_core.acls import CLUSTER_NAME, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, at_once
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, at_once
 
 
 def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int], MessageHandler]:

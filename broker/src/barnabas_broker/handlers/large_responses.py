@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.fair_turns import FIRST_TURN_S, FairTurn, InSteps, next_turn
+from barnabas_core.loop_turns import FIRST_TURN_S, FairTurn, InSteps, next_turn
 
 BYTES_MAX: Final = 128 * 1024 * 1024
 """The maximum size of one response in bytes.

@@ -19,7 +19,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 READ_COMMITTED: Final = 1
 OFFSET_NOT_AVAILABLE_SINCE: Final = 5

@@ -30,7 +30,7 @@ from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
 from barnabas_core.acls import ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
+from barnabas_core.loop_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
 from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name
 
 FIRST_VERSION_BY_ID: Final = 12

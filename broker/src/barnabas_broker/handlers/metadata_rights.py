@@ -9,7 +9,7 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import MetadataRequest
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 
 NO_ID: Final = UUID(int=0)
 Wanted = MetadataRequest.MetadataRequestTopic

@@ -8,7 +8,7 @@ from barnabas_broker.handlers.client_quotas import Limited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, in_steps
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, in_steps
 
 STRICT_SINCE: Final[Mapping[int, int]] = {3: 0, 19: 6, 20: 5, 37: 3}
 """The first versions of CreateTopics, DeleteTopics and CreatePartitions that return an error if the client exceeds the

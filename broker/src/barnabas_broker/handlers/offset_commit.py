@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.wire.messages import OffsetCommitRequest, OffsetCommitResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import COMMITTED_OFFSETS, THINGS_MAX, flat_in_steps, slices
+from barnabas_core.loop_turns import COMMITTED_OFFSETS, THINGS_MAX, flat_in_steps, slices
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_WITH_TOPIC_IDS: Final = 10

@@ -10,7 +10,7 @@ from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.messages import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, flat_in_steps, in_steps
+from barnabas_core.loop_turns import InSteps, flat_in_steps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 TopicResponse = OffsetDeleteResponse.OffsetDeleteResponseTopic

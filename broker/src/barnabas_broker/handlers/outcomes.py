@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict, TypeVar
 
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 from barnabas_core.topic_partition import TopicPartition
 
 Outcome = TypeVar("Outcome")

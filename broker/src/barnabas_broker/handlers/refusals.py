@@ -11,7 +11,7 @@ from barnabas_broker.wire import schema
 from barnabas_broker.wire.framing import ELEMENT_BYTES
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, flat_in_steps
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, flat_in_steps
 
 _CODES: Final = frozenset({"error_code", "partition_error_code"})
 _USUAL_SOURCES: Final = {"partitions": "partition_indexes"}

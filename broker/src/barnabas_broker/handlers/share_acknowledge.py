@@ -23,7 +23,7 @@ from barnabas_broker.handlers.share_requests import (
 )
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicIdPartition
 
 TopicResponse: TypeAlias = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse

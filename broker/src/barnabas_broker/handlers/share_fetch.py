@@ -32,7 +32,7 @@ from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.messages import ShareFetchRequest, ShareFetchResponse
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicIdPartition
 
 RECORD_LIMIT: Final = 1

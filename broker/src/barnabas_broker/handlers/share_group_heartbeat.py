@@ -18,7 +18,7 @@ from barnabas_broker.handlers.join_group import client_host
 from barnabas_broker.wire.messages import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps, in_steps
+from barnabas_core.loop_turns import InSteps, in_steps
 
 Assignment: TypeAlias = ShareGroupHeartbeatResponse.Assignment
 

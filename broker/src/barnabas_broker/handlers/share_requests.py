@@ -15,7 +15,7 @@ from barnabas_broker.wire.framing import CurrentLeader
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareFetchRequest
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicIdPartition
 
 MEMBER_ID_CHARS_MAX: Final = 36

@@ -19,8 +19,8 @@ from barnabas_broker.storage.producer_state.producers import Verification
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import flat_in_steps
 from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.loop_turns import flat_in_steps
 from barnabas_core.topic_name import CONSUMER_OFFSETS
 from barnabas_core.topic_partition import TopicPartition
 

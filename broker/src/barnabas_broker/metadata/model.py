@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from barnabas_core.config.listeners import Endpoint
-from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
+from barnabas_core.topic_partition import LEADER_EPOCH_MAX
 
 NO_LEADER: Final = -1
 INT16_MAX: Final = 2**15 - 1

@@ -24,7 +24,7 @@ from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.clock import Timeout
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import in_turns
+from barnabas_core.loop_turns import in_turns
 from barnabas_core.topic_partition import TopicPartition
 
 

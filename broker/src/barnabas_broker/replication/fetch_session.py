@@ -29,7 +29,7 @@ from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LONG_MAX
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 UNLIMITED: Final = LONG_MAX

@@ -22,8 +22,7 @@ from barnabas_broker.wire.replica_fetch import (
     parse_replica_fetch_response,
 )
 from barnabas_core.clock import Cancellable
-from barnabas_core.fair_turns import APPENDED_BYTES
-from barnabas_core.loop_turns import timed
+from barnabas_core.loop_turns import APPENDED_BYTES, timed
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

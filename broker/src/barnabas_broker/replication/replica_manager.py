@@ -39,8 +39,7 @@ from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError
-from barnabas_core.fair_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn
-from barnabas_core.loop_turns import timed
+from barnabas_core.loop_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn, timed
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 

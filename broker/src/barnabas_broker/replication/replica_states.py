@@ -22,7 +22,7 @@ from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairRounds
+from barnabas_core.loop_turns import FairRounds
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -18,7 +18,7 @@ from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
 from barnabas_broker.storage.logs.log import Log
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import Final
 
-from barnabas_core.fair_turns import WOKEN_CONNECTIONS
+from barnabas_core.loop_turns import WOKEN_CONNECTIONS
 
 FIRST_BUFFER_BYTES: Final = 64 * 1024
 STEP_BYTES: Final = 64 * 1024

@@ -33,8 +33,7 @@ from barnabas_broker.server.outbox import ColdReads
 from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import MalformedRequest
-from barnabas_core.fair_turns import CONNECTION_S, MOVED_BYTES
-from barnabas_core.loop_turns import LOOP_SHARE
+from barnabas_core.loop_turns import CONNECTION_S, LOOP_SHARE, MOVED_BYTES
 
 
 class WatchedConnection(ABC):

@@ -28,8 +28,7 @@ from barnabas_broker.wire.encoder import (
     encode_unsupported_api_versions,
 )
 from barnabas_broker.wire.framing import MalformedRequest, Part, RequestHeader, locate_body, parse_request_header
-from barnabas_core.fair_turns import FIRST_TURN_S, LARGE_REQUEST_BYTES
-from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE
+from barnabas_core.loop_turns import FIRST_TURN_S, LARGE_REQUEST_BYTES, LONGEST_PART, LOOP_SHARE
 
 _UNITS_A_SECOND: Final = 4000
 """The number of units in a second; response times are counted in units of 0.25 ms."""

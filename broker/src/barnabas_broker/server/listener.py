@@ -19,7 +19,7 @@ from barnabas_broker.server.sasl_listener import TLS, AuthenticationCounts
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.tls_stream import Handshakes, ServerTls
 from barnabas_broker.server.transport import PlainTransport, Transport
-from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
+from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from barnabas_broker.server.transport import Transport
 from barnabas_broker.wire.framing import Buffer, FileSlice, Part, SendableFile
-from barnabas_core.fair_turns import SENT_BYTES
+from barnabas_core.loop_turns import SENT_BYTES
 
 KNOWN_S: Final = 1.0
 PAGE_BYTES: Final = mmap.PAGESIZE

@@ -20,7 +20,7 @@ from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import RECEIVED_BYTES
+from barnabas_core.loop_turns import RECEIVED_BYTES
 
 LOGIN_S: Final = 10.0
 FRAME_BYTES_MAX: Final = 64 * 1024

@@ -14,7 +14,7 @@ from barnabas_broker.security.sasl.mechanism import Identity, Mechanism
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.newcomers import NetworkQueue, Newcomers, network_of
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.fair_turns import ACCEPTED_CONNECTIONS
+from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS
 
 DEADLINE_S: Final = 30.0
 """The seconds in which a client must authenticate; Kafka allows connections.max.idle.ms, ten minutes by default."""

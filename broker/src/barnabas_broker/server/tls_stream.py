@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.server.newcomers import BROKERS_MAX, NetworkQueue, Newcomers, network_of
 from barnabas_broker.wire.framing import Buffer, FileSlice
-from barnabas_core.fair_turns import DECRYPTED_BYTES, LASTS_S
+from barnabas_core.loop_turns import DECRYPTED_BYTES, LASTS_S
 
 ENCRYPTED_BYTES: Final = 12 * 1024 - 3
 """The maximum encrypted bytes that OpenSSL gets at a time, chosen so that its buffer stays at 16 KiB.

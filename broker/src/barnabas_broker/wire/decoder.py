@@ -22,7 +22,7 @@ from barnabas_broker.wire.framing import (
     read_unsigned_varint,
 )
 from barnabas_broker.wire.messages import struct_class
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps
 
 STRING_BYTES_MAX: Final = 32767
 """The maximum length of a string in bytes, as in Kafka."""

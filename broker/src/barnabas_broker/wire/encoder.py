@@ -29,7 +29,7 @@ from barnabas_broker.wire.decoder import (
 )
 from barnabas_broker.wire.framing import encode_unsigned_varint, write_count
 from barnabas_broker.wire.messages import message_class
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps
 
 Get = Callable[[Any], Any]
 WriteField = Callable[[bytearray, Any], None]

@@ -31,7 +31,7 @@ from barnabas_broker.wire.framing import (
     write_count,
     write_name,
 )
-from barnabas_core.fair_turns import STEP_ELEMENTS, InSteps, at_once
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, at_once
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13

@@ -19,10 +19,10 @@ from barnabas_core.config.definitions import (
     table,
 )
 from barnabas_core.config.listeners import LISTENER_CONFIGS, PROTOCOL_NAMES, prefixed_definition
-from barnabas_core.config.log_definitions import LOG_CONFIGS
 from barnabas_core.config.own_definitions import OWN_CONFIGS
 from barnabas_core.config.security_definitions import ACCESS_CONTROL, SASL_BROKER_CONFIGS
 from barnabas_core.config.share_definitions import SHARE_CONFIGS
+from barnabas_core.config.topic_definitions import LOG_CONFIGS
 
 _D = ConfigDefinition
 _BOOLEAN, _INT, _LONG = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG

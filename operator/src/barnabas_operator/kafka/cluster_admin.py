@@ -27,9 +27,9 @@ from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
-from barnabas_core.disk_space import DiskSpace
 from barnabas_core.errors import ErrorCode
 from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable
 from barnabas_kafka.security import IN_CLEAR, Credentials

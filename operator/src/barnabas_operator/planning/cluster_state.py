@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from barnabas_core.disk_space import DiskSpace
-from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_core.placement import DiskSpace, LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_core.placement import LogDirLoad
 from barnabas_operator.planning.cluster_state import TopicState
 from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,

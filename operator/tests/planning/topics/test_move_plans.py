@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, ReplicaIds, TopicState, Trouble
 from barnabas_operator.planning.desired_state import DesiredState

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, TopicState
 from barnabas_operator.planning.desired_state import DesiredState

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_core import kafka_uuid
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.kafka.admin_client import TIMEOUT_MS, admin_client
 from barnabas_jobs.planning.placement import LogDir, Placement, Replica

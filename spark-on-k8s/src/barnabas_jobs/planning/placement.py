@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from barnabas_core.disk_space import DiskSpace
+from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_core.fair_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps, at_once
 
 Assignment = Mapping[UUID, frozenset[int]]
 TopicPartitionIndex = tuple[int, int]

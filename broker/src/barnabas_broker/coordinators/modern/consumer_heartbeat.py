@@ -46,7 +46,7 @@ from barnabas_broker.coordinators.modern.targets import (
 )
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps, at_once
 
 SOONER: Final = 10
 """The part of the heartbeat interval after which a member that waits for partitions of others comes back."""

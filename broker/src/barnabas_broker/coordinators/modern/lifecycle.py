@@ -9,7 +9,7 @@ from barnabas_broker.coordinators.modern.records import GroupEpoch, Kind, Member
 from barnabas_broker.coordinators.modern.targets import AT_ONCE_MAX, Topics, metadata_hash, write_targets
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps, at_once
 
 
 class MemberSettings(Protocol):

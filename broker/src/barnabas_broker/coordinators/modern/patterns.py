@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from barnabas_broker.coordinators.name_patterns import NamePattern
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps
+from barnabas_core.loop_turns import InSteps
 
 
 def topic_pattern(text: str) -> NamePattern:

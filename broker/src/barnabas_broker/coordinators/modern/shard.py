@@ -36,7 +36,7 @@ from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWrit
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import InSteps
+from barnabas_core.loop_turns import InSteps
 
 _logger = logging.getLogger(__name__)
 

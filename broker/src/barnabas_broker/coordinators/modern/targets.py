@@ -9,7 +9,7 @@ from barnabas_broker.coordinators.modern.assignors import Assignment, Subscriber
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
 from barnabas_broker.coordinators.modern.records import Kind, TargetEpoch
 from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_core.fair_turns import InSteps
+from barnabas_core.loop_turns import InSteps
 
 AT_ONCE_MAX: Final = 1_000
 """The members and partitions for which an assignment is computed in the turn of the heartbeat that needs it."""

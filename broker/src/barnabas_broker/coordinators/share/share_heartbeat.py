@@ -35,7 +35,7 @@ from barnabas_broker.coordinators.share.simple_assignor import simple_in_steps
 from barnabas_broker.coordinators.share_state.share_state import UNKNOWN_OFFSET, InitializeEntry
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import InSteps
+from barnabas_core.loop_turns import InSteps
 from barnabas_core.topic_partition import TopicIdPartition
 
 ShareWorld = World[ShareGroupConfig]

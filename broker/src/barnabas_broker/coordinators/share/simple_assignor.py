@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import Assignment, AssignmentInSteps, Subscribers
-from barnabas_core.fair_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps, at_once
 
 Assignable = Mapping[UUID, Sequence[int]]
 """The partitions that members may share, by topic id: those whose share state is initialized."""

@@ -26,7 +26,7 @@ from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError
-from barnabas_core.fair_turns import FairTurn, in_turns
+from barnabas_core.loop_turns import FairTurn, in_turns
 from barnabas_core.topic_partition import TopicIdPartition
 
 RELEASED_PARTITIONS: Final = 100

@@ -16,7 +16,7 @@ from barnabas_broker.wire.messages import FetchRequest, ListOffsetsRequest, Prod
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 PRODUCE: Final = Exchange("ProduceResponse", 13)
 FETCH: Final = Exchange("FetchResponse", 17)

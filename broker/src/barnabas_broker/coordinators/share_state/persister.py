@@ -33,8 +33,8 @@ from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn, slices
 from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.loop_turns import FairTurn, slices
 from barnabas_core.topic_name import SHARE_GROUP_STATE
 from barnabas_core.topic_partition import TopicIdPartition
 

@@ -22,8 +22,8 @@ from barnabas_broker.storage.inspection.inspector import KeptBatches
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import FairTurn
 from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_name import TRANSACTION_STATE
 from barnabas_core.topic_partition import TopicPartition
 

@@ -30,7 +30,7 @@ from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from barnabas_core.clock import Timers
 from barnabas_core.errors import ErrorCode
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 _logger = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore, 
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition
 
 LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"

@@ -23,8 +23,7 @@ from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.clock import Clock, monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import WRITTEN_ITEMS, WRITTEN_PARTITIONS, next_turn, slices
-from barnabas_core.steps import Steps
+from barnabas_core.loop_turns import WRITTEN_ITEMS, WRITTEN_PARTITIONS, Steps, next_turn, slices
 
 ATTEMPTS_MAX: Final = 20
 

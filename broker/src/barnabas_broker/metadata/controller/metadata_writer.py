@@ -76,7 +76,7 @@ from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore,
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import LONG_MAX
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import OUTCOMES, in_turns
+from barnabas_core.loop_turns import OUTCOMES, in_turns
 
 BLOCK_SIZE: Final = 1000
 

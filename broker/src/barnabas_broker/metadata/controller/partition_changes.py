@@ -37,7 +37,7 @@ from barnabas_broker.metadata.membership.log_ends import KnownEnds
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument, TopicPartDocument
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import OUTCOMES, WRITTEN_PARTITIONS, FairTurn, in_turns, next_turn, slices
+from barnabas_core.loop_turns import OUTCOMES, WRITTEN_PARTITIONS, FairTurn, in_turns, next_turn, slices
 from barnabas_core.topic_partition import TopicPartition
 
 PartitionOutcome = PartitionState | ApiError

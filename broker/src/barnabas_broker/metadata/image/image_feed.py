@@ -17,7 +17,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     MetadataStore,
     StoreUnavailable,
 )
-from barnabas_core.fair_turns import IMAGE_BYTES, IMAGE_DOCUMENTS, next_turn, slices
+from barnabas_core.loop_turns import IMAGE_BYTES, IMAGE_DOCUMENTS, next_turn, slices
 
 RETRY_S: Final = 0.5
 

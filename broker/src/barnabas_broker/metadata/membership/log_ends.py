@@ -29,7 +29,7 @@ from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
 from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.fair_turns import REPORTED_LOGS
+from barnabas_core.loop_turns import REPORTED_LOGS
 
 PARTS: Final = 32
 """The number of values in the metadata store over which the log ends of a broker are split.

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from barnabas_broker.replication.partition import Partition
-from barnabas_core.fair_turns import COUNTED_PARTITIONS, METRIC_SAMPLES, in_turns, next_turn
-from barnabas_core.loop_turns import timed
+from barnabas_core.loop_turns import COUNTED_PARTITIONS, METRIC_SAMPLES, in_turns, next_turn, timed
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})

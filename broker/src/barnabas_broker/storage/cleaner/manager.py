@@ -35,8 +35,7 @@ from barnabas_broker.storage.segments.transaction_index import AbortedTransactio
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LONG_MAX, LogConfig
-from barnabas_core.fair_turns import FairTurn
-from barnabas_core.steps import Steps
+from barnabas_core.loop_turns import FairTurn, Steps
 from barnabas_core.topic_partition import TopicPartition
 
 FIRST_MS_MIN: Final = 1000

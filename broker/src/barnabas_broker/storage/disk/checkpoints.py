@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas_core import kafka_uuid
-from barnabas_core.leader_epoch import LEADER_EPOCH_MAX
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import LEADER_EPOCH_MAX, TopicPartition
 
 NO_EPOCH: Final = -1
 

@@ -22,7 +22,7 @@ from barnabas_broker.storage.disk.checkpoints import (
 from barnabas_broker.storage.disk.files import DiskUsage, FileSystem, LogFile
 from barnabas_broker.storage.errors import LogDirFailed, LogDirRefused, StorageError, disk_access
 from barnabas_broker.storage.logs.log import Log
-from barnabas_core.log_dir_placement import LogDirLoad
+from barnabas_core.placement import LogDirLoad
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -23,7 +23,7 @@ from barnabas_broker.storage.segments.segment import Segment
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.log_dir_placement import choose_log_dir
+from barnabas_core.placement import choose_log_dir
 from barnabas_core.topic_partition import TopicPartition
 
 

@@ -13,7 +13,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.indexes import NO_TIMESTAMP
 from barnabas_broker.storage.segments.segment import FoundBatch
 from barnabas_broker.wire.records import BrokenRecords, first_record_since
-from barnabas_core.fair_turns import FairTurn
+from barnabas_core.loop_turns import FairTurn
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """The largest decompressed size of a batch that is searched for a timestamp."""
