@@ -11,8 +11,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.app.catalog import JOBS
-from barnabas_jobs.app.run import ending_of
+from barnabas_jobs.app.run import JOBS, ending_of
 from barnabas_jobs.planning.options import parse
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from barnabas_jobs.files.durable_io import DurableFileIO
-from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files.archive_tables import DurableFileIO
+from barnabas_jobs.files.store import LocalFolder
 
 
 class Died(BaseException):

@@ -9,7 +9,7 @@ from confluent_kafka.admin import NewPartitions
 from jobs_world import World
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files.store import LocalFolder
 from barnabas_jobs.jobs import archive
 from barnabas_jobs.planning.errors import JobFailed
 from harness.deadline import PATIENCE_S

@@ -21,8 +21,8 @@ from started_drivers import driver
 from werkzeug.serving import make_server
 
 from barnabas_jobs.jobs import archive, compact, restore
+from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import OffsetRange
 from harness.soak import seed
 
 ROUNDS: Final = 40

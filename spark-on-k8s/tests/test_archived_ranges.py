@@ -7,21 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_jobs.files import local_folder
-from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files import store
 from barnabas_jobs.files.restore_notes import RestoreNotes
-from barnabas_jobs.planning.archived import Head, Tail, head_of, left_over
-from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.ranges import (
+from barnabas_jobs.files.store import LocalFolder
+from barnabas_jobs.planning.archived import (
     Bounds,
+    Head,
     OffsetRange,
+    Tail,
     check_log_holds,
     check_tails,
     first_of,
     gone,
+    head_of,
+    left_over,
     offsets_behind,
     pending,
 )
+from barnabas_jobs.planning.errors import JobFailed, Refused
 
 
 def test_offsets_of_the_log_beyond_the_archive_are_pending() -> None:
@@ -116,7 +119,7 @@ def test_a_file_system_without_locks_is_accepted(tmp_path: Path, monkeypatch: py
 def test_the_parent_folders_of_an_archive_are_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it a power cut may remove the whole archive."""
     synced: list[Path] = []
-    monkeypatch.setattr(local_folder, "sync", synced.append)
+    monkeypatch.setattr(store, "sync", synced.append)
     LocalFolder(str(tmp_path / "new" / "archive")).make("barnabas")
     assert {tmp_path, tmp_path / "new", tmp_path / "new" / "archive"} <= set(synced)
 

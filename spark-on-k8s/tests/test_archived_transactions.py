@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import skew
 from barnabas_jobs.kafka.topics import Cluster
-from barnabas_jobs.planning.ranges import Bounds
+from barnabas_jobs.planning.archived import Bounds
 from harness.apache_kafka import apache_kafka
 from harness.deadline import PATIENCE_S
 from harness.kafka_jars import JarsMissing, jars_folder

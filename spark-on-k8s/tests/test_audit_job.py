@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import audit
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.logs import problems as kinds
+from barnabas_jobs.planning.logs import batches as kinds
 from harness.server_process import ServerProcess
 
 BROKERS = (1, 2, 3)

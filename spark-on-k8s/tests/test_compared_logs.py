@@ -7,8 +7,7 @@ import pytest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.log_dirs import leader_epochs
-from barnabas_jobs.planning.logs.checkpoints import EpochBatch, EpochStart
-from barnabas_jobs.planning.logs.problems import (
+from barnabas_jobs.planning.logs.batches import (
     CHECKPOINT_CONTRADICTS,
     ENDS_EARLY,
     EPOCH_GOES_BACK,
@@ -17,6 +16,8 @@ from barnabas_jobs.planning.logs.problems import (
     REPLICAS_DIFFER,
 )
 from barnabas_jobs.planning.logs.replicas import (
+    EpochBatch,
+    EpochStart,
     Finding,
     LogRead,
     Place,

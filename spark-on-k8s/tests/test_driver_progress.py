@@ -11,13 +11,11 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from barnabas_jobs.app.run import watched
-from barnabas_jobs.app.terminal import BarsPage, LinesPage
+from barnabas_jobs.app.run import BarsPage, LinesPage, watched
 from barnabas_jobs.jobs import lag_history, skew
-from barnabas_jobs.planning.ending import BYTES_MAX, Ending
+from barnabas_jobs.planning.options import BYTES_MAX, Ending
 from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen
-from barnabas_jobs.spark.phases import Phase, of_tag, phase
-from barnabas_jobs.spark.status import SparkStatus
+from barnabas_jobs.spark.status import Phase, SparkStatus, of_tag, phase
 from harness.deadline import wait_for
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas_jobs.app import connector
-from barnabas_jobs.app.catalog import JOBS, listing
 from barnabas_jobs.app.connector import JARS, ConnectorMissing, jars
 from barnabas_jobs.app.main import EXIT_FAILED, EXIT_USAGE, main
+from barnabas_jobs.app.run import JOBS, listing
 from barnabas_jobs.jobs import archive, audit, lag_history, restore, skew, verify
 from barnabas_jobs.planning.errors import BadOption
 from barnabas_jobs.planning.options import parse

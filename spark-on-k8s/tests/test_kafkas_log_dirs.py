@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Commit
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.log_dirs import LogDir, check, offsets_of, strays
 from barnabas_jobs.files.segment_source import SegmentReader
-from barnabas_jobs.planning.logs import problems as kinds
+from barnabas_jobs.planning.logs import batches as kinds
 from harness.apache_kafka import apache_kafka
 from harness.deadline import wait_for
 from harness.kafka_jars import JarsMissing, jars_folder

@@ -32,7 +32,7 @@ BEGIN: Final = r"""
 import re, sys, time
 began_s = time.monotonic()
 from barnabas_jobs.files.archive_tables import ArchiveTables
-from barnabas_jobs.files.local_folder import LocalFolder
+from barnabas_jobs.files.store import LocalFolder
 from barnabas_jobs.files.table_writer import begin
 from barnabas_jobs.planning.archived import Identity
 folder = sys.argv[1]
@@ -52,7 +52,7 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # The disk is not what is measured.
-    monkeypatch.setattr("barnabas_jobs.files.local_folder.sync", lambda _: None)
+    monkeypatch.setattr("barnabas_jobs.files.store.sync", lambda _: None)
     writer = writer_at(tmp_path)
     before_the_last(writer)
     for number in range(COMMITS - LAST, COMMITS):

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from barnabas_jobs.kafka import new_topic, topics
-from barnabas_jobs.kafka.new_topic import settings_of_new_topic
-from barnabas_jobs.kafka.topics import Cluster, LeaderMissing, TopicMissing
+from barnabas_jobs.kafka import topics
+from barnabas_jobs.kafka.topics import Cluster, LeaderMissing, TopicMissing, settings_of_new_topic
+from barnabas_jobs.planning.archived import Bounds
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import Bounds
-from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
+from barnabas_jobs.planning.restore_plan import Origin, TopicSetting
 
 UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 NOT_LEADER = KafkaError.NOT_LEADER_FOR_PARTITION
@@ -130,5 +129,5 @@ def test_a_config_source_of_a_newer_broker_is_unknown(monkeypatch: pytest.Monkey
     admin = SimpleNamespace(
         create_topics=lambda *_, **__: {"topics": [{"name": "flights", "error_code": 0, "configs": configs}]}
     )
-    monkeypatch.setattr(new_topic, "admin_client", lambda *_: nullcontext(admin))
+    monkeypatch.setattr(topics, "admin_client", lambda *_: nullcontext(admin))
     assert settings_of_new_topic("here:9092", "flights", 1, {}) == {"retention.ms": TopicSetting("7", Origin.UNKNOWN)}

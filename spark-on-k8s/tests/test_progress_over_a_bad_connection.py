@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from barnabas_jobs.app.driver_pod import PAUSE_S, DriverPod
+from barnabas_jobs.app.run import PAUSE_S, DriverPod
 from barnabas_jobs.planning.progress import Amount, Progress
 from local_kubernetes.certificates import Authority
 

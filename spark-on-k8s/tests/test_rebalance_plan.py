@@ -9,17 +9,21 @@ import pytest
 
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.planning.ending import Ending
-from barnabas_jobs.planning.placement import (
+from barnabas_jobs.planning.options import Ending
+from barnabas_jobs.planning.rebalance_plan import (
     LogDir,
     Placement,
+    Plan,
+    Reassigned,
     Replica,
+    bounded_json,
     broker_loads,
     by_broker,
     dir_bytes,
     log_dir_loads,
+    plan_rebalance,
+    reassignment_json,
 )
-from barnabas_jobs.planning.rebalance_plan import Plan, Reassigned, bounded_json, plan_rebalance, reassignment_json
 from barnabas_jobs.planning.skew_report import evenness
 
 GIB = 1 << 30

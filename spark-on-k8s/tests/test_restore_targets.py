@@ -6,17 +6,18 @@ import pytest
 from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.restore_plan import (
+    Origin,
     Plan,
     RestoredGroup,
     Selected,
     Selection,
     TargetTopic,
+    TopicSetting,
     check_target,
     left_out,
     offsets_by_partition,
     translated,
 )
-from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
 
 
 def selected(partition: int, size_bytes: int) -> Selected:

@@ -25,8 +25,8 @@ from made_logs import (
 
 from barnabas_jobs.files import log_dirs, segment_source
 from barnabas_jobs.files.segment_source import GONE, SegmentReader
-from barnabas_jobs.planning.logs import problems as kinds
-from barnabas_jobs.planning.logs.names import is_being_cleaned
+from barnabas_jobs.planning.logs import batches as kinds
+from barnabas_jobs.planning.logs.batches import is_being_cleaned
 
 FLIGHTS = ("flights", 0)
 SIZE = len(batch(0))

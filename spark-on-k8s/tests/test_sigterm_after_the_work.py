@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from barnabas_jobs.app import run
-from barnabas_jobs.app.catalog import JOBS, Job
+from barnabas_jobs.app.run import JOBS, Job
 from barnabas_jobs.planning.progress import Amount, Seen
 
 

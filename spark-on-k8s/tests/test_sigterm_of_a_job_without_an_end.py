@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from barnabas_jobs.app import run
-from barnabas_jobs.app.catalog import JOBS, Job
 from barnabas_jobs.app.main import main
-from barnabas_jobs.jobs.archive_stream import SignalName, until_signal
+from barnabas_jobs.app.run import JOBS, Job
+from barnabas_jobs.jobs.archive import SignalName, until_signal
 from barnabas_jobs.planning.errors import JobFailedLate
 from barnabas_jobs.planning.progress import Amount, Seen
 from harness.deadline import PATIENCE_S

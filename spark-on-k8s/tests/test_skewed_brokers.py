@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.jobs import skew
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.placement import dir_bytes
-from barnabas_jobs.planning.rebalance_plan import Reassignment
+from barnabas_jobs.planning.rebalance_plan import Reassignment, dir_bytes
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from barnabas_jobs.app import main as command
-from barnabas_jobs.app.driver_pod import DriverPod
 from barnabas_jobs.app.main import EXIT_TERMINATED, EXIT_USAGE, OF_SUBMISSION, main
-from barnabas_jobs.app.run import Request
-from barnabas_jobs.planning.ending import Ending
+from barnabas_jobs.app.run import DriverPod, Request
+from barnabas_jobs.planning.options import Ending
 
 OF_SPARK = ["driver", "--properties-file", "/opt/spark/conf/spark.properties"]
 OF_SPARK += ["--class", "org.apache.spark.deploy.PythonRunner", "local:///opt/barnabas/driver.py"]

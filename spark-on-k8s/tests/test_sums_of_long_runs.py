@@ -3,8 +3,7 @@
 import sys
 
 from barnabas_jobs.planning.progress import Amount, Seen
-from barnabas_jobs.spark.phases import Phase
-from barnabas_jobs.spark.status import UNNAMED, JobSums, SparkJob
+from barnabas_jobs.spark.status import UNNAMED, JobSums, Phase, SparkJob
 
 RETAINED = 100
 """The number of jobs that Spark reports (`app/session.py`)."""

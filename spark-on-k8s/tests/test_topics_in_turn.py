@@ -8,8 +8,8 @@ from jobs_world import World
 
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.archived import Bounds, OffsetRange
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange
 from barnabas_jobs.planning.skew_report import skew_page
 from barnabas_jobs.planning.unread import Unread
 

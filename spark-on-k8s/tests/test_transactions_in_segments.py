@@ -9,7 +9,7 @@ from jobs_world import broker_for_jobs
 from made_logs import FIRST_MS, MadeReplica, batch, records, sealed, varint, write_log_dir, write_segment
 
 from barnabas_jobs.files.segment_source import SegmentReader
-from barnabas_jobs.planning.logs.problems import BAD_MARKER, TRANSACTION_INDEX_DAMAGED
+from barnabas_jobs.planning.logs.batches import BAD_MARKER, TRANSACTION_INDEX_DAMAGED
 from harness.deadline import PATIENCE_S
 from harness.stock_client import StockClient
 

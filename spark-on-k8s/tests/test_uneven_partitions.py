@@ -9,7 +9,7 @@ from jobs_world import FIRST_MS, World
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.jobs import archive_commit
+from barnabas_jobs.jobs import archive
 from barnabas_jobs.kafka import writer as kafka_writer
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.spark import records as spark_records
@@ -20,7 +20,7 @@ def test_a_long_partition_is_archived_by_several_tasks(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark_records, "TASK_RECORDS", 10)
-    monkeypatch.setattr(archive_commit, "FILE_OFFSETS", 1)  # Otherwise the tasks share a file.
+    monkeypatch.setattr(archive, "FILE_OFFSETS", 1)  # Otherwise the tasks share a file.
     world.make()
     world.write(24, 1)
     world.write(6)

@@ -8,8 +8,8 @@ from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import verify
+from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.spark.records import in_ranges
 
 

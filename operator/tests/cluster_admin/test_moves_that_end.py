@@ -26,8 +26,7 @@ ID = UUID(int=7)
 
 
 class Brokers:
-    """`when` has the times that the broker of the moves reports, request by request; other brokers lag
-    behind."""
+    """`when` has the times that the broker of the moves reports, one by one; other brokers lag behind."""
 
     def __init__(self, when: Sequence[int]) -> None:
         self._when = list(when)

@@ -98,7 +98,8 @@ class Client(Protocol):
 
     def copy(self, transactional_id: str, group: str, source: str, target: str, count: int, *, commit: bool) -> None:
         """Read `count` records of the source as a member of the group, and write them to the same partitions of the
-        target, with the group's offsets, in one transaction."""
+        target, with the group's offsets, in one transaction.
+        """
 
     def join(self, group: str, member: str, topics: Sequence[str]) -> Member:
         """Return a new member whose client id is `member`."""

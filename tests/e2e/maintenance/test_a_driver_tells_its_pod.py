@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_jobs.app.driver_pod import ANNOTATION, PAUSE_S, DriverPod
-from barnabas_jobs.planning.ending import Ending
+from barnabas_jobs.app.run import ANNOTATION, PAUSE_S, DriverPod
+from barnabas_jobs.planning.options import Ending
 from barnabas_jobs.planning.progress import Amount, Progress
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane

@@ -1,6 +1,7 @@
 """Outages of brokers, operator or API server under a producer with acks=all and a group from outside the cluster:
 no acknowledged record is lost, no client gets an error, no partition has fewer in-sync replicas than
-min.insync.replicas, and the cluster recovers."""
+min.insync.replicas, and the cluster recovers.
+"""
 
 import re
 import time

@@ -1,6 +1,7 @@
 """Brokers in three zones of a Kubernetes with several nodes: each has its zone as rack and advertises its node's
 address, partitions are spread over the racks, and no acknowledged record is lost when a rack restarts at once or a
-node is drained."""
+node is drained.
+"""
 
 import json
 from collections import Counter

@@ -1,5 +1,6 @@
 """Rolls: brokers restart one at a time, the controller last, and clients notice nothing. Dynamic settings restart
-no broker, and a restart requested for one pod restarts only that one."""
+no broker, and a restart requested for one pod restarts only that one.
+"""
 
 import re
 from collections.abc import Callable

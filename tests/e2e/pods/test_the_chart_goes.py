@@ -1,5 +1,6 @@
 """The chart is upgraded, uninstalled and installed again: brokers serve without interruption, and the new operator
-applies what was declared meanwhile."""
+applies what was declared meanwhile.
+"""
 
 import pytest
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from barnabas_jobs.app.catalog import JOBS
+from barnabas_jobs.app.run import JOBS
 from barnabas_jobs.planning.options import allowed, entry_pattern
 
 TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}

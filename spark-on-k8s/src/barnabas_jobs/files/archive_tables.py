@@ -2,8 +2,13 @@
 
 The data table is the archive's ledger: see `planning.archived` for what its snapshots record. The table `TOPIC$ranges`
 has a row for each commit and partition; it outlives snapshots that expire, and answers questions about the past.
+
+Files of tables in a local folder survive a power cut once they are closed. pyiceberg's own IO leaves files to the
+cache of the kernel, while the catalog syncs the commit that names these files.
 """
 
+import io
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -18,10 +23,12 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.types import (
     BinaryType,
     IntegerType,
@@ -34,8 +41,7 @@ from pyiceberg.types import (
 )
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from barnabas_jobs.files.durable_io import IMPLEMENTATION
-from barnabas_jobs.files.store import Store
+from barnabas_jobs.files.store import Store, sync
 from barnabas_jobs.planning.archived import (
     CLUSTER_ID,
     COMMIT,
@@ -46,10 +52,48 @@ from barnabas_jobs.planning.archived import (
     ArchivedFile,
     GroupOffset,
     Head,
+    OffsetRange,
     head_of,
 )
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.ranges import OffsetRange
+
+IMPLEMENTATION: Final = "barnabas_jobs.files.archive_tables.DurableFileIO"
+"""The value of the catalog property `py-io-impl`."""
+
+
+class DurableFileIO(PyArrowFileIO):
+    """The IO of tables whose files are local."""
+
+    def __init__(self, properties: Properties = EMPTY_DICT) -> None:
+        super().__init__(properties)
+
+    def new_output(self, location: str) -> PyArrowFile:
+        """Return a file that is synced when its stream is closed."""
+        scheme, netloc, path = self.parse_location(location, self.properties)
+        return _DurableFile(location, path, self.fs_by_scheme(scheme, netloc))
+
+
+class _DurableFile(PyArrowFile):
+    def create(self, overwrite: bool = False) -> Any:
+        """Create the file, and return its stream. Raises FileExistsError if there is one and `overwrite` is false."""
+        path = Path(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _Synced(io.FileIO(path, "wb" if overwrite else "xb"), path.parent)
+
+
+class _Synced(io.BufferedWriter):
+    def __init__(self, raw: io.FileIO, folder: Path) -> None:
+        super().__init__(raw)
+        self._folder = folder
+
+    def close(self) -> None:
+        """Sync file and folder, and close the file."""
+        if not self.closed:
+            self.flush()
+            os.fsync(self.fileno())
+            sync(self._folder)
+        super().close()
+
 
 CATALOG: Final = "barnabas"
 CATALOG_FILE: Final = "catalog.db"

@@ -11,14 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.logs.checkpoints import (
-    EpochStart,
-    decode_epochs,
-    decode_offsets,
-    decode_owner,
-    decode_topic_id,
-)
-from barnabas_jobs.planning.logs.names import (
+from barnabas_jobs.planning.logs.batches import (
     CLEAN_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
@@ -34,6 +27,13 @@ from barnabas_jobs.planning.logs.names import (
     marked,
     parse_partition_dir,
     parse_segment_file,
+)
+from barnabas_jobs.planning.logs.replicas import (
+    EpochStart,
+    decode_epochs,
+    decode_offsets,
+    decode_owner,
+    decode_topic_id,
 )
 
 Decoded = TypeVar("Decoded")

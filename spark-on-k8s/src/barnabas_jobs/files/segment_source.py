@@ -17,11 +17,20 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from barnabas_jobs.files.log_dirs import Replica, check, looked_at_alone, parse_log_dirs, replicas
-from barnabas_jobs.planning.logs.batches import Batch, SegmentExtent
-from barnabas_jobs.planning.logs.names import INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, TRANSACTION_INDEX, segment_file
-from barnabas_jobs.planning.logs.problems import UNREADABLE, Problem
-from barnabas_jobs.planning.logs.records import Decompress
-from barnabas_jobs.planning.logs.segment import SegmentFiles, audited
+from barnabas_jobs.planning.logs.batches import (
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    UNREADABLE,
+    Batch,
+    Decompress,
+    Problem,
+    SegmentExtent,
+    segment_file,
+)
+from barnabas_jobs.planning.logs.indexes import SegmentFiles, audited
 
 if TYPE_CHECKING:
     import pyarrow

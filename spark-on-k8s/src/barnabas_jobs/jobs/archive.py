@@ -3,33 +3,317 @@
 A commit reads the missing ranges of offsets, writes their records to a new folder, syncs and counts them, checks that
 the topic is still the same, and adds one snapshot to the table. Files that an interrupted run leaves are in no
 snapshot, so they do not count. The next run removes them and reads the same ranges again.
+
+The continuous form is a Structured Streaming query, each of whose batches is one commit. A query starts at the offsets
+where the table ends, and ignores the checkpoints of earlier queries. So after a stop, the records of
+an uncommitted batch are read again, and those of a committed batch are not. A signal ends the query between two
+commits.
 """
 
 import threading
 import time
-from collections.abc import Callable
-from typing import Annotated, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from signal import Signals, signal
+from tempfile import TemporaryDirectory
+from types import FrameType
+from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from barnabas_jobs.files.table_writer import begin
+from barnabas_jobs.files.store import Store
+from barnabas_jobs.files.table_writer import TableWriter, begin
 from barnabas_jobs.jobs import verify
-from barnabas_jobs.jobs.archive_commit import Run, commit, write
-from barnabas_jobs.jobs.archive_standing import ArchiveStanding
-from barnabas_jobs.jobs.archive_stream import SignalName, Stream, until_signal
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.kafka.last_records import last_records
-from barnabas_jobs.kafka.topics import Cluster, check_same_id
-from barnabas_jobs.planning.archived import Identity
-from barnabas_jobs.planning.committed import Committed, LostRange
-from barnabas_jobs.planning.ending import JobResult
-from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, Count, Rule
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange, check_log_holds, check_tails, first_of, gone, pending
+from barnabas_jobs.kafka.last_records import LastRecord, last_records
+from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
+from barnabas_jobs.planning.archived import (
+    Bounds,
+    Commit,
+    Committed,
+    Identity,
+    LostRange,
+    OffsetRange,
+    PartitionRange,
+    check_log_holds,
+    check_tails,
+    first_of,
+    gone,
+    offsets_behind,
+    pending,
+)
+from barnabas_jobs.planning.errors import JobFailed, JobFailedLate, Refused
+from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, Count, JobResult, Rule
+from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
-from barnabas_jobs.spark.records import of_topic, reading
-from barnabas_jobs.spark.standing import reported
+from barnabas_jobs.spark.records import (
+    Counted,
+    batch_ends,
+    counts,
+    of_topic,
+    reading,
+    stream_of_topic,
+    with_true_timestamps,
+    write_parquet,
+)
+from barnabas_jobs.spark.status import Standing, phase, reported
+
+FILE_OFFSETS: Final = 250_000
+"""The number of offsets for which a commit has another file; a file for each partition would be many small ones."""
+
+
+class Run(NamedTuple):
+    """The parameters that all commits of a run share; `columns` are the columns into which JSON values are parsed."""
+
+    spark: SparkSession
+    cluster: Cluster
+    writer: TableWriter
+    store: Store
+    topic: Topic
+    columns: JsonColumns | None
+    clock: Callable[[], float]
+
+
+class Written(NamedTuple):
+    """The written files with their sizes, which no snapshot names yet, and the counts of their records by partition."""
+
+    run: str
+    files: Mapping[str, int]
+    found: Mapping[int, Counted]
+
+
+def write(job: Run, records: DataFrame, ranges: list[OffsetRange], offsets: int | None = None) -> Written:
+    """Write the records of these ranges to files in a new folder, and count the records in these files.
+
+    `offsets` is the number of offsets that the whole run is to archive, which is needed to report its progress. If
+    there are no records, the folder is removed. If writing fails, remove the folder and raise JobFailed.
+    """
+    run = job.writer.new_run()
+    folder = job.writer.folder(run)
+    tasks = max(1, -(-sum(each.offsets for each in ranges) // FILE_OFFSETS))
+    try:
+        with spark_failures(f"archiving {job.topic.name}"):
+            true = with_true_timestamps(records.coalesce(tasks))
+            with phase(job.spark, "archiving", offsets):
+                given = write_parquet(job.columns.added(true) if job.columns else true, job.store.url(folder))
+            files = _synced(job.store, folder)
+            if not files:  # No file was written, because `records` has no record, so the folder is useless.
+                job.store.remove(folder)
+            found = counts(job.spark, [job.store.url(name) for name in files])
+        _check_all_found(folder, given, sum(each.records for each in found.values()))
+        return Written(run, files, found)
+    except JobFailed:
+        job.store.remove(folder)
+        raise
+
+
+def _synced(store: Store, folder: str) -> dict[str, int]:
+    """Make the data files in a folder survive a power cut, and return them with their sizes."""
+    sizes = store.sizes(folder)
+    # Hadoop checks a data file against the checksums in its .crc file, so sync both.
+    store.sync(name for name in sizes if name.endswith((".parquet", ".parquet.crc")))
+    return {name: size for name, size in sizes.items() if name.endswith(".parquet")}
+
+
+def _check_all_found(folder: str, given: int, found: int) -> None:
+    """Raise JobFailed unless the files hold as many records as were written; the store may list a file late."""
+    if given != found:
+        raise JobFailed(
+            f"{folder}: {given} records were written, but the files in the store hold {found} records, so nothing "
+            "of this commit counts; let all executors write to the same volume as the driver, and run the job again"
+        )
+
+
+def commit(
+    job: Run, committed: Committed, written: Written, ranges: list[OffsetRange], lost: list[OffsetRange]
+) -> None:
+    """Commit the files and ranges to the table, and add them to `committed`.
+
+    Raises JobFailed if records in the files are outside the ranges, if the topic was deleted and created again, or if
+    another run has committed.
+    """
+    now = check_same_id(job.cluster, job.topic)
+    last = last_records(job.cluster.bootstrap, job.topic.name, {each.partition: each.end for each in ranges})
+    made = Commit(
+        number=job.writer.number,
+        run=written.run,
+        committed_at_ms=int(job.clock() * 1000),
+        ranges=(
+            *(PartitionRange(*each, None, None, 0, lost=True) for each in lost),
+            *(_archived(each, written.found.get(each.partition), last.get(each.partition)) for each in ranges),
+            *_unchanged(job, {each.partition for each in ranges}),
+        ),
+        groups=job.cluster.group_offsets(now),
+    )
+    config = job.cluster.own_config(job.topic.name)
+    schema = job.columns.ddl if job.columns else None
+    job.writer.commit(made, list(written.files), len(now.partitions), config, schema)
+    mismatched = sum(each.mismatched for each in written.found.values())
+    committed.add(made, sum(written.files.values()), mismatched)
+
+
+def _archived(wanted: OffsetRange, found: Counted | None, last: LastRecord | None) -> PartitionRange:
+    """Return the archived range with the number of its records.
+
+    Raises JobFailed if the files have records outside the range, or more records than the range has offsets.
+    """
+    if found and (found.records > wanted.offsets or found.first < wanted.start or found.last >= wanted.end):
+        raise JobFailed(
+            f"{wanted}: the files hold {found.records} records with offsets {found.first} to {found.last}, which "
+            "do not fit this range"
+        )
+    epoch, checksum = last or (None, None)
+    return PartitionRange(*wanted, epoch, checksum, found.records if found else 0)
+
+
+def _unchanged(job: Run, partitions: set[int]) -> Iterator[PartitionRange]:
+    """Yield an empty range for each archived partition that has no new record, so that each commit names all."""
+    head = job.writer.head
+    for partition, tail in sorted(head.tails.items()) if head else ():
+        if partition not in partitions:
+            yield PartitionRange(partition, tail.end, tail.end, tail.epoch, tail.checksum, 0)
+
+
+ASK_S: Final = 5.0
+
+
+class ArchiveStanding:
+    """The lag of this run's archive behind its topic."""
+
+    def __init__(self, job: Run, committed: Committed) -> None:
+        self._job = job
+        self._committed = committed
+        self._asked_s = -ASK_S
+        self._behind: int | None = None
+
+    def now(self) -> Standing:
+        """Return the time of the archive's last commit, and the archive's lag behind the topic.
+
+        The lag was measured at most ASK_S seconds ago, or earlier if no broker has answered since.
+        """
+        now_s = self._job.clock()
+        if now_s - self._asked_s >= ASK_S:
+            self._asked_s = now_s
+            with suppress(JobFailed):
+                log = self._job.cluster.bounds(self._job.topic)
+                self._behind = offsets_behind(self._committed.ends, log)
+        return Standing(self._committed.last_commit_ms, self._behind)
+
+
+POLL_S: Final = 0.2
+LATE_S: Final = 3600.0
+"""The running time in seconds after which a failure does not count against the backoffLimit of the Kubernetes Job."""
+ENDING: Final = (Signals.SIGTERM, Signals.SIGINT)
+SignalName = Literal["SIGTERM", "SIGINT"]
+
+
+class Stream:
+    """A streaming query that archives a topic."""
+
+    def __init__(self, job: Run, stopping: threading.Event, committed: Committed) -> None:
+        self._committed = committed
+        self._job = job
+        self._checkpoint = Path()
+        self._stopping = stopping
+        self._busy = threading.Lock()
+        self._failed: Exception | None = None
+
+    def run(self, trigger_seconds: int, records_max: int) -> None:
+        """Archive batches until `stopping` is set, and finish the running batch.
+
+        Raises JobFailed on failure, or JobFailedLate if the run fails after it has run for an hour or more.
+        """
+        began_s = self._job.clock()
+        try:
+            self._run(trigger_seconds, records_max)
+        except JobFailed as failure:
+            if self._job.clock() - began_s < LATE_S:
+                raise
+            raise JobFailedLate(str(failure)) from failure
+
+    def _run(self, trigger_seconds: int, records_max: int) -> None:
+        with spark_failures(f"archiving {self._job.topic.name}"), TemporaryDirectory(prefix="archive-") as checkpoint:
+            self._checkpoint = Path(checkpoint)
+            query = self._begin(trigger_seconds, records_max)
+            while query.isActive and not self._stopping.wait(POLL_S):
+                pass
+            if query.isActive:
+                with self._busy:  # A batch holds the lock, so the query stops between two batches.
+                    query.stop()
+            if self._failed is not None:
+                raise self._failed
+            query.awaitTermination()
+
+    def _begin(self, trigger_seconds: int, records_max: int) -> StreamingQuery:
+        topic = self._job.topic.name
+        records = stream_of_topic(self._job.spark, self._job.cluster.bootstrap, topic, self._starts(), records_max)
+        writer = records.writeStream.foreachBatch(self._batch).trigger(processingTime=f"{trigger_seconds} seconds")
+        return writer.option("checkpointLocation", self._checkpoint.as_uri()).start()
+
+    def _starts(self) -> dict[int, int]:
+        """Return by partition the offset at which the query starts.
+
+        This is the offset after the last archived one, or the start of the log if the archive lacks the partition.
+        """
+        ends, log = self._committed.ends, self._job.cluster.bounds(self._job.topic)
+        ends.update({partition: bounds.earliest for partition, bounds in log.items() if partition not in ends})
+        return {partition: ends[partition] for partition in log}
+
+    def _batch(self, records: DataFrame, number: int) -> None:
+        if self._failed is not None or self._stopping.is_set() or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._commit(records, number)
+        except Exception as error:
+            self._failed = error
+            raise
+        finally:
+            self._busy.release()
+
+    def _commit(self, records: DataFrame, number: int) -> None:
+        """Commit a batch, which ends where it was read to, as Spark planned before it began.
+
+        So offsets without a record, such as those of transaction markers, are archived, too.
+        """
+        archived, planned = self._committed.ends, batch_ends(self._checkpoint, number, self._job.topic.name)
+        ranges = [OffsetRange(each, archived.get(each, 0), end) for each, end in sorted(planned.items())]
+        if any(each.offsets for each in ranges):
+            commit(self._job, self._committed, write(self._job, records, ranges), ranges, [])
+
+
+class Stopping:
+    """A request to end the job, which is made by setting `event`.
+
+    `ended_by` is the name of the signal that set the event, or None if another thread set it.
+    """
+
+    def __init__(self, event: threading.Event) -> None:
+        self.event = event
+        self.ended_by: SignalName | None = None
+
+    def stop(self, number: int, _: FrameType | None) -> None:
+        """Set the event; keep the name of the signal in `ended_by` if the event was not set yet."""
+        if not self.event.is_set():
+            self.ended_by = "SIGTERM" if number == Signals.SIGTERM else "SIGINT"
+        self.event.set()
+
+
+@contextmanager
+def until_signal(event: threading.Event | None = None) -> Iterator[Stopping]:
+    """Set the event on SIGTERM or SIGINT while the block runs, if this is the main thread."""
+    stopping = Stopping(event or threading.Event())
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal(number, stopping.stop) for number in ENDING}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal(number, handler)
 
 
 class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

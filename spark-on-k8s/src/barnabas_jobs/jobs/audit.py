@@ -25,18 +25,23 @@ from barnabas_jobs.files.log_dirs import (
 )
 from barnabas_jobs.files.segment_source import GONE, SegmentSource
 from barnabas_jobs.jobs.location import report_at
-from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.logs.checkpoints import EpochBatch
-from barnabas_jobs.planning.logs.names import segment_file
-from barnabas_jobs.planning.logs.page import audit_page
-from barnabas_jobs.planning.logs.problems import BAD_HEADER, NO_PARTITION, OFFSET_GAP, TORN_BATCH, UNREADABLE
+from barnabas_jobs.planning.logs.batches import (
+    BAD_HEADER,
+    NO_PARTITION,
+    OFFSET_GAP,
+    TORN_BATCH,
+    UNREADABLE,
+    segment_file,
+)
 from barnabas_jobs.planning.logs.replicas import (
+    EpochBatch,
     Finding,
     HeldBatch,
     LogRead,
     Place,
     SegmentRead,
+    audit_page,
     comparable,
     comparison_spans,
     difference,
@@ -44,11 +49,11 @@ from barnabas_jobs.planning.logs.replicas import (
     wrong_checkpoint,
     wrong_over_segments,
 )
-from barnabas_jobs.planning.options import Folder, JobOptions, TopicName
+from barnabas_jobs.planning.options import Folder, JobOptions, JobResult, TopicName
 from barnabas_jobs.planning.page import bytes_text, time_text
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.segments import differing, epochs, extents, first_of_each_partition, held
+from barnabas_jobs.spark.status import phase
 
 LogDirWord = Annotated[
     str,

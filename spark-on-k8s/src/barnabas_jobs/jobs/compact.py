@@ -17,12 +17,11 @@ from barnabas_jobs.files.archive_tables import DATA, RANGES, ArchiveTables, data
 from barnabas_jobs.files.table_compaction import files_to_join, join_rows, remove_unnamed, replace
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.archived import SCHEMA
-from barnabas_jobs.planning.ending import JobResult
 from barnabas_jobs.planning.errors import JobFailed, Refused
-from barnabas_jobs.planning.options import ArchiveOptions, Count
+from barnabas_jobs.planning.options import ArchiveOptions, Count, JobResult
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import files_of_table, write_parquet
+from barnabas_jobs.spark.status import phase
 
 KEEP_MS: Final = 24 * 3_600_000
 """The time in ms for which files stay that no snapshot names, because runs may still read them, or commit them."""

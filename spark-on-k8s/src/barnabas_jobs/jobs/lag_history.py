@@ -15,7 +15,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.jobs.location import Report, archive_at, report_at
 from barnabas_jobs.kafka.time_lookup import TimeLookup
 from barnabas_jobs.kafka.topics import Cluster
-from barnabas_jobs.planning.ending import JobResult, summed
+from barnabas_jobs.planning.archived import OffsetRange, pending
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.lag.end_offsets import Lag, Moment, lags
 from barnabas_jobs.planning.lag.offset_records import COMMIT
@@ -38,15 +38,16 @@ from barnabas_jobs.planning.options import (
     Count,
     Folder,
     JobOptions,
+    JobResult,
     Location,
     Namespace,
     Time,
     TopicName,
     range_rule,
     since_1970_ms,
+    summed,
 )
 from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.ranges import OffsetRange, pending
 from barnabas_jobs.spark.commits import (
     KEY,
     PLACE,
@@ -63,8 +64,8 @@ from barnabas_jobs.spark.commits import (
     with_lags,
 )
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import in_ranges, of_files, of_topic, reading
+from barnabas_jobs.spark.status import phase
 
 GroupName = Annotated[str, msgspec.Meta(min_length=1, description="a group's name")]
 Records = Annotated[int, msgspec.Meta(ge=0)]

@@ -9,9 +9,8 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_tables import ArchiveTables
-from barnabas_jobs.files.local_folder import LocalFolder
 from barnabas_jobs.files.report_folder import new_report
-from barnabas_jobs.files.store import Store
+from barnabas_jobs.files.store import LocalFolder, Store
 from barnabas_jobs.planning.options import ArchiveOptions, in_bucket
 from barnabas_jobs.spark.object_store import ObjectStore, for_tables
 

@@ -20,15 +20,15 @@ from barnabas_jobs.files.restore_notes import RestoreNotes
 from barnabas_jobs.files.sorted_records import PartitionRecords, Wanted
 from barnabas_jobs.jobs.location import archive_at, store_at
 from barnabas_jobs.kafka.groups import Groups
-from barnabas_jobs.kafka.new_topic import settings_of_new_topic
-from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.kafka.topics import Cluster, Topic, settings_of_new_topic
 from barnabas_jobs.kafka.writer import BATCH_BYTES, QUIET_S, TopicWriter, quiet_ends
-from barnabas_jobs.planning.ending import JobResult
+from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.options import (
     CATALOG_OF_BUCKET,
     ArchiveOptions,
     Bootstrap,
+    JobResult,
     Location,
     Rule,
     Time,
@@ -36,7 +36,6 @@ from barnabas_jobs.planning.options import (
     range_rule,
     since_1970_ms,
 )
-from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.planning.restore_plan import (
     Outcome,
     Plan,
@@ -55,8 +54,8 @@ from barnabas_jobs.planning.restore_plan import (
 )
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.partition_tasks import Written, check_one_task_each, write_by_partition
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import batch_size, in_ranges, numbers_before, of_files, size
+from barnabas_jobs.spark.status import phase
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 Replicas = Annotated[int, msgspec.Meta(ge=1, le=32767, description="a whole number from 1 to 32767")]

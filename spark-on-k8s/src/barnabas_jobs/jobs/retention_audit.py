@@ -14,10 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation us
 from barnabas_jobs.jobs.location import report_at
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
-from barnabas_jobs.planning.ending import JobResult, summed
-from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, TopicName
+from barnabas_jobs.planning.archived import OffsetRange
+from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, JobResult, TopicName, summed
 from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.ranges import OffsetRange
 from barnabas_jobs.planning.retention_report import (
     AGES,
     Declared,
@@ -30,8 +29,8 @@ from barnabas_jobs.planning.retention_report import (
 )
 from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
+from barnabas_jobs.spark.status import phase
 
 Ahead = Annotated[int, msgspec.Meta(ge=1)]
 SCHEMA = (

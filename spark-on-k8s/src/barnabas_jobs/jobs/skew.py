@@ -13,12 +13,20 @@ from barnabas_jobs.jobs.location import Report, report_at
 from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
-from barnabas_jobs.planning.ending import JobResult
-from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, TopicName
+from barnabas_jobs.planning.archived import OffsetRange
+from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, JobResult, TopicName
 from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad, Placement, broker_loads, log_dir_loads
-from barnabas_jobs.planning.ranges import OffsetRange
-from barnabas_jobs.planning.rebalance_plan import Plan, bounded_json, plan_rebalance, reassignment_json
+from barnabas_jobs.planning.rebalance_plan import (
+    BrokerLoad,
+    LogDirLoad,
+    Placement,
+    Plan,
+    bounded_json,
+    broker_loads,
+    log_dir_loads,
+    plan_rebalance,
+    reassignment_json,
+)
 from barnabas_jobs.planning.skew_report import (
     Evenness,
     KeyLoad,
@@ -32,8 +40,8 @@ from barnabas_jobs.planning.skew_report import (
 )
 from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import of_topic, reading, size
+from barnabas_jobs.spark.status import phase
 
 PARTITIONS = (
     "topic string, partition int, records long, bytes long, keys long, first_ms long, last_ms long, "

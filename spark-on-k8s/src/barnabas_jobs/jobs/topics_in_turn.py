@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from barnabas_jobs.kafka.topics import Cluster, Topic
+from barnabas_jobs.planning.archived import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.unread import Unread
 
 TRIES: Final = 3

@@ -10,13 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation us
 from barnabas_jobs.files.archive_tables import ArchivedTopic
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
-from barnabas_jobs.planning.ending import JobResult
+from barnabas_jobs.planning.archived import Bounds, OffsetRange, overlap
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, TopicName
-from barnabas_jobs.planning.ranges import Bounds, OffsetRange, overlap
+from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, JobResult, TopicName
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.phases import phase
 from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic, reading, with_inside
+from barnabas_jobs.spark.status import phase
 
 DIFFERENCES_NAMED_MAX: Final = 20
 ONLY_IN_ARCHIVE: Final = "only in the archive"

@@ -11,7 +11,7 @@ from barnabas_core import kafka_uuid
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.kafka.admin_client import TIMEOUT_MS, admin_client
-from barnabas_jobs.planning.placement import LogDir, Placement, Replica
+from barnabas_jobs.planning.rebalance_plan import LogDir, Placement, Replica
 
 
 def placement_of(bootstrap: str, timeout_ms: int = TIMEOUT_MS) -> Placement:

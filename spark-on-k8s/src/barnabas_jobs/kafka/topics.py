@@ -1,4 +1,8 @@
-"""A topic as brokers report it through librdkafka: id, config, and the bounds of its partitions."""
+"""A topic as brokers report it through librdkafka: id, config, and the bounds of its partitions.
+
+The configs that a new topic would have are those in the response to a CreateTopics request that only validates. This
+request is sent with kafka-python, because librdkafka drops the configs from the response.
+"""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -16,12 +20,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from kafka.admin import ConfigSourceType
 
 from barnabas_jobs.credentials import for_librdkafka
-from barnabas_jobs.planning.archived import GroupOffset
+from barnabas_jobs.kafka.admin_client import admin_client
+from barnabas_jobs.planning.archived import Bounds, GroupOffset
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.ranges import Bounds
-from barnabas_jobs.planning.topic_setting import Origin, TopicSetting
+from barnabas_jobs.planning.restore_plan import Origin, TopicSetting
 
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
@@ -244,3 +249,31 @@ def check_same_id(cluster: Cluster, topic: Topic) -> Topic:
             f"{now.topic_id} now), so the result does not count; run the job again"
         )
     return now
+
+
+def settings_of_new_topic(
+    bootstrap: str, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None
+) -> dict[str, TopicSetting]:
+    """Return the configs that a topic would have, including broker defaults, without creating the topic.
+
+    Raises JobFailed if the brokers would not create the topic, or do not return its configs.
+    """
+    wanted = {name: {"num_partitions": partitions, "replication_factor": replicas or -1, "configs": dict(config)}}
+    with admin_client(bootstrap, f"cannot get the configs of the new topic={name} from the brokers") as admin:
+        (answer,) = admin.create_topics(wanted, validate_only=True, raise_errors=False)["topics"]
+    return _settings(bootstrap, answer)
+
+
+def _settings(bootstrap: str, answer: Mapping[str, Any]) -> dict[str, TopicSetting]:
+    if answer["error_code"]:
+        raise JobFailed(f"topic={answer['name']}: the cluster at {bootstrap} answered: {answer['error_message']}")
+    if "configs" not in answer:
+        raise JobFailed(
+            f"topic={answer['name']}: the cluster at {bootstrap} does not return the configs of a new topic. Grant "
+            "the user DescribeConfigs on the topic, or create the topic before you restore"
+        )
+    return {
+        setting: TopicSetting(entry["value"], Origin(ConfigSourceType[entry["config_source"]]))
+        for setting, entry in answer["configs"].items()
+        if entry["value"] is not None
+    }

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 
 from barnabas_jobs.planning.page import Bar, bars, bytes_text, page, paragraph, table
-from barnabas_jobs.planning.placement import BrokerLoad, LogDirLoad
-from barnabas_jobs.planning.rebalance_plan import Reassigned
+from barnabas_jobs.planning.rebalance_plan import BrokerLoad, LogDirLoad, Reassigned
 from barnabas_jobs.planning.unread import Unread, unread_parts
 
 HOT_RATIO: Final = 1.5

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.credentials import for_spark
-from barnabas_jobs.planning.ranges import OffsetRange
+from barnabas_jobs.planning.archived import OffsetRange
 
 SCHEMA: Final = (
     "partition int, offset long, timestamp timestamp, timestampType int, key binary, value binary, "

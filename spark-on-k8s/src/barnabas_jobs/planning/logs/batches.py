@@ -1,21 +1,148 @@
-"""The batches of a `.log` file, read from their headers, in message format 2, which Kafka has written since 0.11."""
+"""The files of a partition by their names, and the batches of a `.log` file by their headers.
 
+Batches have message format 2, which Kafka has written since 0.11.
+"""
+
+import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from barnabas_jobs.planning.logs.names import LOG
-from barnabas_jobs.planning.logs.problems import (
-    BAD_CRC,
-    BAD_HEADER,
-    EPOCH_GOES_BACK,
-    OFFSET_GAP,
-    OFFSETS_GO_BACK,
-    TORN_BATCH,
-    Problem,
+from barnabas_core.topic_partition import TopicPartition
+
+BAD_CRC: Final = "bad-crc"
+BAD_HEADER: Final = "bad-header"
+TORN_BATCH: Final = "torn-batch"
+BAD_RECORDS: Final = "bad-records"
+OFFSETS_GO_BACK: Final = "offsets-go-back"
+OFFSET_GAP: Final = "offset-gap"
+EPOCH_GOES_BACK: Final = "epoch-goes-back"
+INDEX_DAMAGED: Final = "index-damaged"
+TIME_INDEX_DAMAGED: Final = "time-index-damaged"
+TRANSACTION_INDEX_DAMAGED: Final = "transaction-index-damaged"
+BAD_MARKER: Final = "bad-marker"
+CHECKPOINT_CONTRADICTS: Final = "checkpoint-contradicts"
+ENDS_EARLY: Final = "ends-early"
+REPLICAS_DIFFER: Final = "replicas-differ"
+NO_PARTITION: Final = "no-partition"
+UNREADABLE: Final = "unreadable"
+
+KINDS: Final = {
+    BAD_CRC: "the CRC-32C of a batch does not match its bytes",
+    BAD_HEADER: "a batch has no valid header of message format 2",
+    TORN_BATCH: "a batch is incomplete in a closed segment, or is incomplete below the recovery point",
+    BAD_RECORDS: "the records of a batch contradict the batch's header (checked only with deep=true)",
+    OFFSETS_GO_BACK: "a batch begins below the end of the previous batch",
+    OFFSET_GAP: "offsets are missing in a topic that is not compacted",
+    EPOCH_GOES_BACK: "a batch has an older leader epoch than the previous batch",
+    INDEX_DAMAGED: "an entry of the offset index points to no batch, lies beyond the segment, or is out of order",
+    TIME_INDEX_DAMAGED: "an entry of the time index has another timestamp than the batches, or is out of order",
+    TRANSACTION_INDEX_DAMAGED: "the transaction index has an entry without an abort marker, or lacks a transaction",
+    BAD_MARKER: "a control batch of a transaction is neither a commit nor an abort",
+    CHECKPOINT_CONTRADICTS: "the file leader-epoch-checkpoint contradicts the epochs of the batches, or cannot be read",
+    ENDS_EARLY: "the log ends below its recovery point or its high watermark",
+    REPLICAS_DIFFER: "replicas hold different batches at an offset that is committed in all of them",
+    NO_PARTITION: "a file or folder that belongs to no partition",
+    UNREADABLE: "a file or folder that cannot be read",
+}
+"""The meaning of each kind of problem."""
+
+
+class Problem(NamedTuple):
+    """A problem in one of a segment's files, which `suffix` names; `offset` is None if the problem has no offset."""
+
+    kind: str
+    suffix: str
+    position: int
+    offset: int | None
+    detail: str
+
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
+STRAY: Final = "-stray"
+
+_SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
+_PARTITION_DIR: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
+_MARKED_DIR: Final = re.compile(r"[a-zA-Z0-9._-]*-\d+\.[0-9a-f]{32}(-future|-delete|-stray)")
+# Producer snapshots, files of a compaction or deletion, temporary files and KRaft's files are no damage.
+_OTHER_FILE: Final = re.compile(
+    r"\d{20}\.snapshot|\d{20}\.[a-z]+\.(deleted|cleaned|swap)|leader-epoch-checkpoint|partition\.metadata|.+\.tmp"
+    r"|\d{20}-\d{10}\.checkpoint(\.deleted|\.part)?|quorum-state"
 )
+_CLEANING_FILE: Final = re.compile(r"\d{20}\.[a-z]+\.(cleaned|swap)")
+_DELETED_LOG: Final = re.compile(r"(\d{20})\.log\.deleted")
+_LOG_DIR_FILE: Final = re.compile(
+    r"meta\.properties|metadata-copy\.json|[a-z-]+-checkpoint|\.lock|\.kafka_cleanshutdown|\.sync-failed|bootstrap\.checkpoint|.+\.tmp"
+)
+_LOG_DIR_FOLDER: Final = re.compile(r"lost\+found|remote-log-index-cache")
+
+
+class SegmentFile(NamedTuple):
+    """The base offset and suffix in a name like `00000000000000000042.index`."""
+
+    offset: int
+    suffix: str
+
+
+def segment_file(offset: int, suffix: str) -> str:
+    """Return the file name of a segment, like `00000000000000000042.log`."""
+    return f"{offset:020d}{suffix}"
+
+
+def parse_segment_file(name: str) -> SegmentFile | None:
+    """Parse the name of a segment's file; return None for any other name."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return SegmentFile(int(match[1]), match[2]) if match else None
+
+
+def parse_partition_dir(name: str) -> TopicPartition | None:
+    """Parse the name of a partition's folder; return None for other names, such as those that end in `-delete`."""
+    match = _PARTITION_DIR.fullmatch(name)
+    return TopicPartition(match[1], int(match[2])) if match and not marked(name) else None
+
+
+def marked(name: str) -> str | None:
+    """Return the suffix `-future`, `-delete` or `-stray` of a folder's name, or None for any other name."""
+    match = _MARKED_DIR.fullmatch(name)
+    return match[1] if match else None
+
+
+def belongs_to_partition(name: str) -> bool:
+    """True if a file of this name may be in a partition's folder, in addition to the files of the segments."""
+    return _OTHER_FILE.fullmatch(name) is not None
+
+
+def is_being_cleaned(names: Iterable[str], segments: Sequence[int], clean_until: int) -> bool:
+    """True if the files show that the broker may be compacting the partition's log above the offset `clean_until`.
+
+    Compaction makes `.cleaned` and `.swap` files, and deletes segments from the middle of the log. Retention deletes
+    only the oldest segments, and truncation only the newest.
+    """
+    since, until = max(clean_until, min(segments, default=0)), max(segments, default=0)
+    return any(
+        _CLEANING_FILE.fullmatch(name)
+        or ((deleted := _DELETED_LOG.fullmatch(name)) and since <= int(deleted[1]) <= until)
+        for name in names
+    )
+
+
+def belongs_to_log_dir(name: str, *, is_folder: bool) -> bool:
+    """True if a file or folder of this name may be in a log dir, in addition to the folders of the partitions."""
+    return (_LOG_DIR_FOLDER if is_folder else _LOG_DIR_FILE).fullmatch(name) is not None
+
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -179,3 +306,85 @@ def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -
             offset,
             f"the leader epoch {batch.epoch} is lower than epoch {epoch} of the previous batch",
         )
+
+
+CODECS: Final = ("", "gzip", "snappy", "lz4", "zstd")
+COMPRESSION_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+DELETE_HORIZON_BIT: Final = 0x40
+XERIAL: Final = b"\x82SNAPPY\x00"
+XERIAL_HEADER_BYTES: Final = 16
+TIMESTAMP_MIN_MS: Final = -(2**63)
+_LENGTH: Final = struct.Struct(">i")
+_BASE_TIMESTAMP: Final = struct.Struct(">q")
+_BASE_TIMESTAMP_PLACE: Final = 27
+
+Decompress = Callable[[str, bytes], bytes]
+"""A function from codec and bytes to decompressed bytes, which raises ValueError if they are damaged."""
+
+
+def wrong_in_records(data: memoryview, batch: Batch, decompress: Decompress) -> str | None:
+    """Return the problem with the records of a batch in words, or None if they are sound."""
+    try:
+        records = _decompressed(bytes(data[HEADER_BYTES:]), batch.attributes & COMPRESSION_MASK, decompress)
+        (base_timestamp_ms,) = _BASE_TIMESTAMP.unpack_from(data, _BASE_TIMESTAMP_PLACE)
+        return _wrong(records, batch, base_timestamp_ms)
+    except (ValueError, IndexError, struct.error) as error:
+        return f"the records cannot be decoded: {error}"
+
+
+def _decompressed(data: bytes, codec: int, decompress: Decompress) -> bytes:
+    if codec >= len(CODECS):
+        raise ValueError(f"codec {codec} is unknown; allowed: 0 to {len(CODECS) - 1}")
+    if not codec:
+        return data
+    if data.startswith(XERIAL):  # Java clients write snappy in xerial's block format.
+        return b"".join(decompress("snappy", block) for block in _xerial_blocks(data))
+    return decompress(CODECS[codec], data)
+
+
+def _xerial_blocks(data: bytes) -> list[bytes]:
+    blocks, position = [], XERIAL_HEADER_BYTES
+    while position < len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        blocks.append(data[position : position + length])
+        position += length
+    return blocks
+
+
+def _wrong(records: bytes, batch: Batch, base_timestamp_ms: int) -> str | None:
+    """Return the first length, offset, count or timestamp that contradicts the header; keys and values are skipped."""
+    position, delta_before, newest_ms, count = 0, -1, TIMESTAMP_MIN_MS, 0
+    while position < len(records):
+        length, position = varint(records, position)
+        end = position + length
+        if length <= 0 or end > len(records):
+            return f"record {count} has {length} bytes, but {len(records) - position} bytes are left"
+        time_delta_ms, position = varint(records, position + 1)
+        delta, position = varint(records, position)
+        if not delta_before < delta <= batch.last_offset - batch.base_offset:
+            return (
+                f"record {count} has the offset {batch.base_offset}+{delta}, but the previous record has "
+                f"+{delta_before}"
+            )
+        newest_ms = max(newest_ms, base_timestamp_ms + time_delta_ms)
+        delta_before, position, count = delta, end, count + 1
+    if count != batch.records:
+        return f"the batch has {count} records, but the header says {batch.records}"
+    own_times = not batch.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT)
+    if own_times and newest_ms > batch.max_timestamp_ms:
+        return f"the newest timestamp is {newest_ms}, but the header says {batch.max_timestamp_ms}"
+    return None
+
+
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Return the zigzag varint at a position, and the position after it."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7

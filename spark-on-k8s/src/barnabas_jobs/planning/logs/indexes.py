@@ -1,15 +1,35 @@
-"""The check of a segment's sparse indexes, `.index` and `.timeindex`, against its batches."""
+"""The check of a segment: its batches, its transactions, and its sparse indexes `.index` and `.timeindex`."""
 
 import struct
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from barnabas_jobs.planning.logs.batches import Batch
-from barnabas_jobs.planning.logs.names import INDEX, TIME_INDEX
-from barnabas_jobs.planning.logs.problems import INDEX_DAMAGED, TIME_INDEX_DAMAGED, Problem
+from barnabas_jobs.planning.logs.batches import (
+    BAD_MARKER,
+    BAD_RECORDS,
+    HEADER_BYTES,
+    INDEX,
+    INDEX_DAMAGED,
+    LOG,
+    OFFSET_GAP,
+    TIME_INDEX,
+    TIME_INDEX_DAMAGED,
+    TRANSACTION_INDEX,
+    TRANSACTION_INDEX_DAMAGED,
+    Batch,
+    Decompress,
+    Problem,
+    Read,
+    SegmentExtent,
+    Window,
+    varint,
+    walk,
+    wrong_in_records,
+)
 
 OFFSET_ENTRY: Final = struct.Struct(">ii")
 """An entry of an offset index: an offset, and the position of a batch at or before that offset.
@@ -160,3 +180,203 @@ def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces
                 f"time {timestamp_ms} is wrong; the largest timestamp up to offset {offset} is {largest_ms}",
             )
         before = entry
+
+
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+ABORT: Final = 0
+COMMIT: Final = 1
+ENTRY: Final = struct.Struct(">hqqqq")
+"""An index entry: version, producer id, first offset of the transaction, offset of the marker, last stable offset."""
+ENTRY_VERSION: Final = 0
+_KEY: Final = struct.Struct(">hh")
+
+
+class _Abort(NamedTuple):
+    producer_id: int
+    is_whole: bool
+    """True if a batch of the transaction is in this segment, so that the segment's index must list the transaction."""
+
+
+class SegmentTransactions:
+    """The abort markers of a segment, by offset."""
+
+    def __init__(self) -> None:
+        self._writing: set[int] = set()
+        self._aborts: dict[int, _Abort] = {}
+
+    def add(self, batch: Batch, data: memoryview) -> str | None:
+        """Add the next batch; return the problem if its marker is neither a commit nor an abort."""
+        if not batch.attributes & TRANSACTIONAL_BIT:
+            return None
+        if not batch.attributes & CONTROL_BIT:
+            self._writing.add(batch.producer_id)
+            return None
+        is_whole = batch.producer_id in self._writing
+        self._writing.discard(batch.producer_id)
+        if not batch.records:  # Compaction has removed all records of the batch.
+            return None
+        kind = _kind(data)
+        if kind == ABORT:
+            self._aborts[batch.base_offset] = _Abort(batch.producer_id, is_whole)
+        return None if kind in (ABORT, COMMIT) else "a control batch of a transaction is neither a commit nor an abort"
+
+    def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Problem]:
+        """Yield at most NAMED_MAX problems of the transaction index.
+
+        In an active segment, missing entries are no problem: the broker may have added them after the index was read.
+        """
+        for place, offset, detail in islice(self._wrong(data, is_active), NAMED_MAX):
+            yield Problem(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, place, offset, detail)
+
+    def _wrong(self, data: bytes, is_active: bool) -> Iterator[Wrong]:
+        whole = len(data) // ENTRY.size * ENTRY.size
+        if whole < len(data) and not is_active:
+            yield whole, None, f"the size of {len(data)} bytes is not a multiple of {ENTRY.size}"
+        listed, before = set(), -1
+        for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
+            wrong = self._wrong_entry(version, producer_id, first, last, stable)
+            if last <= before:
+                wrong = (
+                    f"the index entries are not in ascending order: the marker at offset {last} comes after the marker "
+                    f"at offset {before}"
+                )
+            if wrong is not None:
+                yield number * ENTRY.size, last, wrong
+            before = last
+            listed.add(last)
+        for offset, abort in self._aborts.items():
+            if abort.is_whole and offset not in listed and not is_active:
+                yield (
+                    whole,
+                    offset,
+                    f"the transaction index lacks producer {abort.producer_id}'s abort marker at offset {offset}",
+                )
+
+    def _wrong_entry(self, version: int, producer_id: int, first: int, last: int, stable: int) -> str | None:
+        abort = self._aborts.get(last)
+        if version != ENTRY_VERSION:
+            return f"version {version} is unknown; allowed: {ENTRY_VERSION}"
+        if abort is None or abort.producer_id != producer_id:
+            return f"the index has an entry, but producer {producer_id} has no abort marker at offset {last}"
+        if not 0 <= first < last:
+            return f"a transaction that was aborted at offset {last} begins at offset {first}"
+        if stable > last + 1:
+            return f"the last stable offset {stable} is above the marker at offset {last}"
+        return None
+
+
+def _kind(data: memoryview) -> int | None:
+    """Return the type of a transaction marker, or None if the type cannot be read.
+
+    The type is the second number in the key of the batch's first record.
+    """
+    try:
+        _, position = varint(data, HEADER_BYTES)
+        _, position = varint(data, position + 1)
+        _, position = varint(data, position)
+        length, position = varint(data, position)
+        return None if length < _KEY.size else int(_KEY.unpack_from(data, position)[1])
+    except (IndexError, struct.error):
+        return None
+
+
+PROBLEMS_NAMED_MAX: Final = 100
+"""The largest number of reported problems of each kind in a `.log` file."""
+
+
+class SegmentFiles(NamedTuple):
+    """The files of a segment: a function `read` that reads the `.log` file, and the content of each index file.
+
+    The content is None if the index file is missing. The index files were read before the `.log` file.
+    """
+
+    extent: SegmentExtent
+    read: Read
+    offset_index: bytes | None
+    time_index: bytes | None
+    transaction_index: bytes | None = None
+
+
+class _Named:
+    """The number of problems of each kind in a `.log` file. The first PROBLEMS_NAMED_MAX of each kind are reported."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+        self._last: dict[str, Problem] = {}
+
+    def takes(self, problem: Problem) -> bool:
+        """Count a problem; return True if it is one of the first PROBLEMS_NAMED_MAX of its kind."""
+        self._last[problem.kind] = problem
+        self._counts[problem.kind] += 1
+        return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
+
+    def summaries(self) -> Iterator[Problem]:
+        """Yield one more problem for each kind that has more than PROBLEMS_NAMED_MAX problems.
+
+        The text of this problem says how many problems of the kind come after the first PROBLEMS_NAMED_MAX.
+        """
+        for kind, last in self._last.items():
+            more = self._counts[kind] - PROBLEMS_NAMED_MAX
+            if more > 0:
+                text = f"the file has {more} more problems of this kind; the position is that of the last one"
+                yield last._replace(detail=text)
+
+
+def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
+    """Yield the batches and the problems of a segment.
+
+    After PROBLEMS_NAMED_MAX problems of a kind, only the number of further ones is yielded. Records are checked only
+    with `decompress`. Indexes are checked only if the batches have no problems except offset gaps.
+    """
+    window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
+    index = _used(files, files.offset_index, OFFSET_ENTRY)
+    named, is_sound = _Named(), True
+    for found in walk(window, files.extent, index_positions(index or b"")):
+        if isinstance(found, Batch):
+            places.add(found)
+            yield found
+            if found.crc == found.computed_crc:
+                data = window.at(found.position, found.size_bytes)
+                yield from filter(named.takes, _wrong_inside(data, found, transactions, decompress))
+            continue
+        is_sound = is_sound and found.kind == OFFSET_GAP
+        if named.takes(found):
+            yield found
+    yield from named.summaries()
+    if is_sound and places.positions:
+        yield from _wrong_indexes(files, index, places)
+    # After a compaction, the transaction index may list transactions whose markers have been removed.
+    if is_sound and not files.extent.has_gaps:
+        yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
+
+
+def _wrong_inside(
+    data: memoryview, batch: Batch, transactions: SegmentTransactions, decompress: Decompress | None
+) -> Iterator[Problem]:
+    """Yield the problems inside a batch whose CRC matches its bytes."""
+    wrong_marker = transactions.add(batch, data)
+    if wrong_marker:
+        yield Problem(BAD_MARKER, LOG, batch.position, batch.base_offset, wrong_marker)
+    wrong = wrong_in_records(data, batch, decompress) if decompress is not None else None
+    if wrong:
+        yield Problem(BAD_RECORDS, LOG, batch.position, batch.base_offset, wrong)
+
+
+def _used(files: SegmentFiles, data: bytes | None, kind: struct.Struct) -> bytes | None:
+    return data if data is None or not files.extent.is_active else used_part(data, kind)
+
+
+def _wrong_indexes(files: SegmentFiles, index: bytes | None, places: BatchPlaces) -> Iterator[Problem]:
+    base_offset = files.extent.base_offset
+    times = _used(files, files.time_index, TIME_ENTRY)
+    if index is None:
+        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "the offset index is missing, although the segment has batches")
+    else:
+        yield from wrong_in_index(index, base_offset, places)
+    if times is None:
+        yield Problem(
+            TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "the time index is missing, although the segment has batches"
+        )
+    else:
+        yield from wrong_in_time_index(times, base_offset, places)
