@@ -143,9 +143,9 @@ test: .venv/spark
 test-floors: .venv/spark
 	$(PYTEST) -n 2 --part floors broker/tests operator/tests
 
-# Run the other tests. The workers mostly wait: one runs those with Spark, one those with Kubernetes' API server, two all others.
+# Run the other tests. The workers mostly wait: one runs those with Spark, one those with Kubernetes' API server, one all others.
 test-rest: .venv/spark
-	$(PYTEST) -n $(WORKERS) --part rest broker/tests/metadata spark-on-k8s/tests tests
+	$(PYTEST) -n 3 --part rest broker/tests/metadata spark-on-k8s/tests tests
 
 # Run the tests in tests/gate/quarantine.toml, which `make test` and `make e2e` leave out.
 quarantine: .venv/spark

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-AT_ONCE_MAX: Final = 3
-"""The number of stages that run at once. They keep two processors busy, since downloads and tests often wait."""
+AT_ONCE_MAX: Final = 2
+"""The number of stages that run at once. They keep two processors busy; a third stage makes each test dearer."""
 FAILURES_SHOWN: Final = 20
 """The number of failures of each stage in the last lines."""
 
@@ -24,7 +24,8 @@ STAGES: Final = (
     Stage("spark", "make .venv/spark", ("venv",)),
     Stage("compat-clients", "make compat-clients", ("venv",)),
     Stage("images", "make images", ("e2e-tools",)),
-    # A whole Kubernetes costs a third of a processor even when idle: its tests come first, so that it ends soon.
+    # The longest stage of tests has a side to itself; the other stages follow each other beside it. A whole Kubernetes
+    # costs a third of a processor even when idle: its tests come soon, and end soon, because floors do not run beside.
     Stage("test-rest", "nice make test-rest", ("spark", "compat-clients", "e2e-tools")),
     Stage("e2e", "make e2e", ("compat-clients", "images")),
     Stage("check", "make check", ("spark",)),

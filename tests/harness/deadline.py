@@ -9,9 +9,9 @@ Value = TypeVar("Value")
 POLL_SECONDS = 0.02
 PATIENCE_S = 300.0
 """The time that a test waits for work of seconds: a passing test never waits that long, however busy the machine is."""
-REST_OVER_LOOK = 3.0
+REST_OVER_LOOK = 8.0
 """The rest after a look, in times of the processor time that it took: the awaited work needs the processor, too."""
-REST_SECONDS_MAX = 0.5
+REST_SECONDS_MAX = 1.0
 
 
 def wait_for(
