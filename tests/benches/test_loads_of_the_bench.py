@@ -18,7 +18,7 @@ from bench.scenarios.cold import Reader
 from bench.secured_broker import SECURED_KINDS, WayIn, client_settings
 from bench.secured_cluster import SECURED_CLUSTER_KINDS
 from bench.topics import create, topic
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import HERE, ServerFailed, ServerProcess
 
 RECORD = bytes(10_000)
@@ -63,13 +63,13 @@ def test_a_secured_cluster_uses_tls_between_brokers_and_for_clients(tmp_path: Pa
             settings = client_settings(WayIn.SSL, secured.authority)["librdkafka"]
             producer = Producer({**settings, "bootstrap.servers": secured.bootstrap, "acks": "all"})
             producer.produce("bench-0", RECORD)
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE_S) == 0
 
 
 def test_a_group_commits_until_there_are_enough_and_its_offset_is_found(broker: ServerProcess) -> None:
     create(broker.bootstrap, ["read"], 3)
     looks = iter((False, False, True))
-    commit_until(broker.port, "readers", "read", 3, lambda: next(looks), seconds_max=60)
+    commit_until(broker.port, "readers", "read", 3, lambda: next(looks), seconds_max=PATIENCE_S)
     assert wait_for_committed_offset(broker.port, "readers", "read", 10) is not None
 
 
@@ -89,7 +89,7 @@ def test_a_reader_that_is_stopped_early_reports_the_rate_until_then(broker: Serv
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(RECORDS):
         producer.produce("cold", RECORD)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     began_s = time.monotonic()
     with Reader(broker.bootstrap) as reader:
         goes_on = reader.goes_on_until(RECORDS * len(RECORD), 60)

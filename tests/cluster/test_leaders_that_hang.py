@@ -12,7 +12,7 @@ from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, In
 from barnabas_core.topic_name import TRANSACTION_STATE
 from harness.ask import ask_on
 from harness.cluster import BarnabasCluster, barnabas_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import size, took
 
 TRANSACTIONS = size(60, 10_000)
@@ -76,7 +76,7 @@ def test_transactions_that_end_while_a_leader_hangs_complete_once_another_broker
         hanging, other = sorted({0, 1, 2} - {coordinating})
         cluster.create_topic("t", assignment=[[hanging, other]])
         broker = cluster.brokers[coordinating]
-        with socket.create_connection((broker.host, broker.port), timeout=60) as connection:
+        with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as connection:
             producers = Producers(connection)
             producers.begin(TRANSACTIONS, "t")
             cluster.pause(hanging)

@@ -103,7 +103,7 @@ def status(cluster: BarnabasCluster) -> str:
 
 
 def remove_topics(cluster: BarnabasCluster) -> None:
-    with closing(sqlite3.connect(store_of(cluster), timeout=30)) as connection, connection:
+    with closing(sqlite3.connect(store_of(cluster), timeout=PATIENCE_S)) as connection, connection:
         assert connection.execute("DELETE FROM documents WHERE key LIKE 'topics/%'").rowcount > 0
 
 
@@ -111,6 +111,6 @@ def test_a_topic_deleted_while_a_broker_is_down_leaves_no_logs(cluster: Barnabas
     cluster.client().write("t", VALUES)
     cluster.kill(2)
     client = cluster.client()
-    client.admin.delete_topics(["t"])["t"].result(30)
+    client.admin.delete_topics(["t"])["t"].result(PATIENCE_S)
     cluster.start(2)
     wait_for(lambda: [name for name in logs_of(cluster, "t") if "-delete" not in name] == [])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import BarnabasCluster, prepare_cluster
+from harness.deadline import PATIENCE_S
 from harness.server_process import free_port
 from harness.soak import took
 
@@ -63,7 +64,7 @@ class SlowClient:
         self._connection = self._connect()
 
     def _connect(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+        connection = socket.create_connection(("127.0.0.1", self._port), timeout=PATIENCE_S)
         connection.setblocking(False)
         connection.send(self._sent)
         return connection

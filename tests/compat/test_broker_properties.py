@@ -17,7 +17,7 @@ from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient
 from drivers.remote import RemoteClient
 from harness.ask import ask
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 
 TOPIC = "observed"
@@ -39,7 +39,7 @@ def test_created_topics_have_the_brokers_number_of_partitions(broker_with: Broke
 
 def test_an_idle_connection_is_closed(broker_with: BrokerWith) -> None:
     server = broker_with({"connections.max.idle.ms": "500"})
-    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S) as idle:
         assert idle.recv(1) == b""
 
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from barnabas_broker.app.kafka_image import settings
 from barnabas_core.config.definitions import parse_properties
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.kafka_jars import java_command
 from harness.server_process import ServerProcess, free_port
 from harness.stock_client import StockClient
@@ -77,7 +77,7 @@ def test_a_broker_starts_with_the_variables_of_testcontainers_and_logs_the_line_
         client = StockClient(server.bootstrap)
         client.create_topic("first", 1)
         assert not any(client.send("first", [b"x"]))
-        cluster: Any = AdminClient(client.settings).list_topics(timeout=60)
+        cluster: Any = AdminClient(client.settings).list_topics(timeout=PATIENCE_S)
         assert cluster.cluster_id == variables["CLUSTER_ID"]
         assert server.stop() == 0
     finally:

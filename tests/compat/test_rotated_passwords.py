@@ -13,7 +13,7 @@ from barnabas_operator.planning.users.user_plan import SCRAM_512, SetPassword
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.user import User, UserAuthentication, UserSpec
 from drivers.secured_pod import RIGHTS, Secured, files_of, secured_broker
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 
 EVE = User(
     metadata=ObjectMeta(name="eve", namespace="air", uid="eve"),
@@ -76,7 +76,7 @@ class Eve:
         for way in WAYS:
             told: Told = []
             producer = Producer(self.settings(way, password, told))
-            producer.list_topics("flights", timeout=60)
+            producer.list_topics("flights", timeout=PATIENCE_S)
             begun.append((producer, told))
 
         def refused() -> list[bool]:

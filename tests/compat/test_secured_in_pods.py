@@ -34,7 +34,7 @@ from barnabas_operator.planning.users.user_plan import (
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
 from drivers.secured_pod import CAROL, CLUSTER, DAVE, HOST, Secured, files_of, secured_broker
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.stranger import given_to_a_stranger, listening_ports
 
 Right = tuple[ResourceType, Op]
@@ -105,7 +105,7 @@ def test_a_changed_or_deleted_password_closes_connections_made_by_plain(
     own = json.loads((files_of(secured, DAVE, tmp_path) / "librdkafka.json").read_text())
     told: list[str] = []
     client = Producer({**own, "error_cb": lambda error: told.append(error.name()), "log_level": "0"})
-    client.list_topics(flights, timeout=30)
+    client.list_topics(flights, timeout=PATIENCE_S)
     with secured.operator() as admin:
         assert admin.apply_to_users([step]) == {}
 
@@ -134,7 +134,7 @@ def test_the_administrator_connects_with_the_password_that_the_operator_sets(sec
         assert admin.apply_to_users([SetPassword("admin", SCRAM, data["password"].decode())]) == {}
     login = {"security_protocol": "SASL_SSL", "sasl_mechanisms": "SCRAM-SHA-512", "sasl_username": "admin"}
     client = secured.client("USERS", **login, sasl_password=data["password"].decode())
-    client.create_topics([NewTopic("gold", 1, 1)])["gold"].result(timeout=30)
+    client.create_topics([NewTopic("gold", 1, 1)])["gold"].result(timeout=PATIENCE_S)
     with pytest.raises(KafkaException):
         secured.client("USERS", **login, sasl_password="another").list_topics(timeout=3)
 
@@ -181,11 +181,11 @@ def behind(secured: Secured) -> str:
     certificate = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
     client = secured.client("MACHINES", security_protocol="SSL", **certificate)
     kept = {"retention.ms": "-1"}  # The tests' records have timestamps in 1970.
-    client.create_topics([NewTopic("behind", 1, 1, config=kept)])["behind"].result(timeout=30)
+    client.create_topics([NewTopic("behind", 1, 1, config=kept)])["behind"].result(timeout=PATIENCE_S)
 
     def commit() -> bool:
         group = ConsumerGroupTopicPartitions("slow", [TopicPartition("behind", 0, 0)])
-        (answer,) = client.alter_consumer_group_offsets([group])["slow"].result(timeout=30).topic_partitions
+        (answer,) = client.alter_consumer_group_offsets([group])["slow"].result(timeout=PATIENCE_S).topic_partitions
         return answer.error is None
 
     wait_for(commit)  # The topic of its coordinator has just been created.

@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask, ask_on
 from harness.barnabas_server import metric, page, prepare_barnabas
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import Place, ServerProcess, free_port
 
 FILES_MAX = 300
@@ -82,7 +82,7 @@ def test_clients_that_use_up_the_file_descriptors_do_not_stop_the_broker(
     server: ServerProcess, crowd: Crowd, http_port: int
 ) -> None:
     server.start()
-    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as connection:
         assert max_connections(connection) == str(CONNECTIONS_MAX)
         crowd.come()
         wait_for(lambda: is_full(http_port))
@@ -98,7 +98,7 @@ def test_clients_that_use_up_the_file_descriptors_do_not_stop_the_broker(
 
     wait_for(is_up_beside_the_crowd, pause_s=0.2)
     crowd.go()
-    with socket.create_connection((server.host, server.port), timeout=30) as connection:
+    with socket.create_connection((server.host, server.port), timeout=PATIENCE_S) as connection:
         assert create(connection, "planes") == 0
     assert server.stop() == 0
 

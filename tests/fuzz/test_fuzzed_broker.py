@@ -9,6 +9,7 @@ import pytest
 
 from fuzz.fuzzer import FuzzedBroker, Fuzzer
 from harness.barnabas_server import peak_resident_bytes, prepare_barnabas
+from harness.deadline import PATIENCE_S
 from harness.server_process import ServerProcess
 from harness.soak import seed, size
 
@@ -85,7 +86,7 @@ def _end(client: socket.socket) -> str:
 
 def _ask(port: int, request: bytes) -> bytes:
     """Send a request without its size; return the response without its size."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as client:
         client.sendall(struct.pack(">i", len(request)) + request)
         with client.makefile("rb") as answers:
             return answers.read(struct.unpack(">i", answers.read(4))[0])

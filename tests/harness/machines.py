@@ -16,6 +16,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -49,15 +50,16 @@ class Machine:
         command = bound_to_us(["unshare", "--net", "--mount", "sleep", "infinity"])
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.pid = self._process.pid
-        try:
-            wait_for(self._is_apart, seconds_max=5)
-        except AssertionError:
+        wait_for(lambda: self._process.poll() is not None or self._is_apart())
+        if self._process.poll() is not None:
             self.close()
-            raise MachinesUnavailable("unshare: no namespaces of its own") from None
+            raise MachinesUnavailable("unshare: no namespaces of its own")
 
     def _is_apart(self) -> bool:
-        namespaces = [os.readlink(f"/proc/{who}/ns/mnt") for who in (self.pid, os.getpid())]
-        return namespaces[0] != namespaces[1] and self._process.poll() is None
+        """True if it has a mount namespace of its own, or has just ended."""
+        with suppress(OSError):
+            return os.readlink(f"/proc/{self.pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
+        return True
 
     @property
     def place(self) -> Place:

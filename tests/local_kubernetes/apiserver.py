@@ -32,7 +32,7 @@ def prepare_api_server(folder: Path, place: Place = LOOPBACK) -> ControlPlane:
 def define(plane: ControlPlane) -> None:
     """Apply the CRDs of the chart, and return when the API server serves all of them: a minute on a busy machine."""
     plane.kubectl("apply", *(f"-f{file}" for file in sorted(CRDS.glob("*.yaml"))))
-    wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0, seconds_max=180.0)
+    wait_for(lambda: plane.kubectl.ask("get", "topics,clusters").returncode == 0)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ class Node:
         self._make_folders()
         namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         self._daemons.start(self.name, ["unshare", *namespaces, "--", str(self._programs / "pause")], signal.SIGKILL)
-        wait_for(lambda: self._has_begun, seconds_max=10)
+        wait_for(lambda: self._has_begun)
         self._mount()
         self._connect()
 
@@ -123,7 +123,7 @@ class Node:
         config.write_text(_containerd_config(), encoding="utf-8")
         (self.folder / "cni-config" / "pods.conflist").write_text(json.dumps(_cni_config(self.cable.pods)), "utf-8")
         self._start("containerd", "containerd", f"--config={config}")
-        wait_for(self._containerd_answers, seconds_max=30)
+        wait_for(self._containerd_answers)
 
     def import_image(self, archive: Path) -> None:
         """Import an image from an archive, for pods that never pull."""

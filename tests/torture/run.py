@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.certificates import Authority
 from harness.cluster import BarnabasCluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.machines import CLIENTS, Lan, MachinesUnavailable
 from harness.mutual_tls import add_listener_of_brokers, mutual_tls
 from harness.replica_comparison import differences, parse_headers, partition_dirs
@@ -235,7 +235,7 @@ def _rest(arena: Arena, history: History, writers: list[Writer], readers: list[R
     for reader in readers:
         reader.finish()
     consumer = client.consumer(GROUP)
-    for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=30):
+    for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=PATIENCE_S):
         history.committed[Lane(place.topic, place.partition)] = place.offset
     consumer.close()
     report.partitions_compared = _compare_replicas(arena, history)

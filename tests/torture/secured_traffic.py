@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from confluent_kafka import TopicPartition
 
 from harness.cluster import BarnabasCluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from torture.history import History, Lane, check
 from torture.workload import Reader, Writer
 
@@ -69,7 +69,7 @@ class Traffic:
         wait_for(lambda: sum(map(len, self.history.seen.values())) >= wanted)
         self._end(None, reader)
         consumer = client.consumer(GROUP)
-        for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=30):
+        for place in consumer.committed([TopicPartition(*lane) for lane in lanes], timeout=PATIENCE_S):
             self.history.committed[Lane(place.topic, place.partition)] = place.offset
         consumer.close()
         return check(self.history)

@@ -44,7 +44,7 @@ class World:
     def chill(self) -> None:
         """Evict the file from the page cache; the kernel keeps pages that a socket still holds, so try until it is."""
         try:
-            wait_for(self._forget, seconds_max=5)
+            wait_for(self._forget, seconds_max=60)
         except AssertionError:
             missing("this file system does not tell what it has cached")
         self.listener.cold_reads.page_cache = PageCache(asyncio.get_running_loop().time)

@@ -13,6 +13,7 @@ from sasl_world import BAD, GOOD, Client, World, world
 
 from barnabas_broker.server import listener as listeners
 from barnabas_broker.server.connection import Connection
+from harness.deadline import PATIENCE_S
 
 Made = list["ref[Connection]"]
 
@@ -44,7 +45,7 @@ async def freed(made: Made) -> AsyncIterator[World]:
     async with world(session_ms=3_600_000) as at:
         yield at
         assert len(made) == 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while made[0]() is not None:
                 await asyncio.sleep(0.001)
         assert not at.sasl.logins.connections

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from harness.command_here import barnabas_here
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp
 from harness.server_process import free_port
 
@@ -23,7 +23,7 @@ def test_up_serves_the_console_until_it_stops(up: RunningUp) -> None:
     up.start()
     (address,) = wait_for(lambda: ADDRESS.findall(up.log()))
     assert address == f"http://127.0.0.1:{up.options[1]}/"
-    with urllib.request.urlopen(f"{address}topics", timeout=60) as page:
+    with urllib.request.urlopen(f"{address}topics", timeout=PATIENCE_S) as page:
         assert "<h1>Topics</h1>" in page.read().decode()
     assert up.stop() == 0
     assert "the console has ended" in up.log()

@@ -25,7 +25,7 @@ def test_min_insync_replicas_come_from_the_topic_or_else_from_the_brokers(tmp_pa
                 found = admin.cluster_state().troubles
                 return {each.topic: each for each in found if each.topic in TOPICS and not each.offline}
 
-            found = wait_for(troubles, lambda told: told.keys() == TOPICS.keys(), seconds_max=60)
+            found = wait_for(troubles, lambda told: told.keys() == TOPICS.keys())
         assert {topic: each.under_min_isr for topic, each in found.items()} == {
             "strict": True,
             "lenient": False,

@@ -25,6 +25,7 @@ from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.security import Authentication, Authorization, LagExporter
 from barnabas_operator.resources.user import AclResource, AclRule, User, UserAuthentication, UserAuthorization, UserSpec
 from harness.barnabas_server import prepare_barnabas
+from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.server_process import ServerProcess, free_port
 
@@ -84,7 +85,7 @@ class Secured(NamedTuple):
         data = self.secrets["one-admin"]
         own = {"ssl_certificate_pem": data["user.crt"].decode(), "ssl_key_pem": data["user.key"].decode()}
         client = self.client("MACHINES", security_protocol="SSL", **own)
-        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=30)
+        client.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=PATIENCE_S)
 
 
 @contextmanager

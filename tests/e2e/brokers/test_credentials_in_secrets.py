@@ -19,7 +19,7 @@ from kafka import KafkaConsumer, TopicPartition
 from barnabas_core.credential_secrets import credential_secrets
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, prepare_cluster
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import free_port
 from local_kubernetes.control_plane import ControlPlane
 
@@ -49,7 +49,7 @@ class Secured:
         """Alter a credential through the open listener of the first broker."""
         client = AdminClient({"bootstrap.servers": f"127.0.0.1:{self.brokers.brokers[0].port}"})
         for done in client.alter_user_scram_credentials([alteration]).values():
-            done.result(timeout=30)
+            done.result(timeout=PATIENCE_S)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def reader_of_both(secured: Secured) -> KafkaConsumer:
     producer = Producer({"bootstrap.servers": secured.brokers.bootstrap})
     for partition in range(2):
         producer.produce("flights", b"one", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = KafkaConsumer(
         bootstrap_servers=f"127.0.0.1:{secured.ports[1]}",
         security_protocol="SASL_PLAINTEXT",
@@ -96,4 +96,4 @@ def test_deleting_a_user_closes_its_connections_to_each_broker(secured: Secured,
         secured.change(UserScramCredentialDeletion("alice", KIND))
         closed = "the credential of 'alice' for SCRAM-SHA-512 has changed"
         for broker in secured.brokers.brokers.values():
-            wait_for(broker.log_text, lambda text: closed in text, seconds_max=60)
+            wait_for(broker.log_text, lambda text: closed in text)
