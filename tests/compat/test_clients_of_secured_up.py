@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from drivers.builds import java_driver
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import CLUSTER, RunningUp, topic_manifest
 from harness.soak import size
 
@@ -24,7 +24,7 @@ SECURITY = """\
 KINDS = ("scram-sha-512", "plain", "tls")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=size(("scram-sha-512", "tls"), KINDS))
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
     up = RunningUp(tmp_path_factory.mktemp("up"))
     listener = "      port: 0\n"
@@ -44,6 +44,7 @@ def settings_of(file: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+@pytest.mark.soak
 def test_clients_connect_only_with_the_files_of_a_user(secured: RunningUp) -> None:
     alice = secured.data / "security" / "users" / "alice"
     assert (
@@ -55,7 +56,7 @@ def test_clients_connect_only_with_the_files_of_a_user(secured: RunningUp) -> No
     outcomes: list[object] = []
     producer = Producer(settings)
     producer.produce("flights", b"one", on_delivery=lambda error, _: outcomes.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     assert outcomes == [None]
     nobody = {name: settings[name] for name in ("bootstrap.servers", "ssl.ca.location")}
     for protocol in ("SSL", "PLAINTEXT"):

@@ -25,12 +25,14 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.kafka_jars import JarsMissing
 from harness.replica_comparison import differences
 from harness.require import missing
+from harness.soak import size
 from torture.history import History, Lane, check
 from torture.workload import Writer
 
 SERVER = "--bootstrap-server localhost:9092"
 TOPIC = "flights"
-BALLAST_RECORDS, BALLAST_BYTES = 12_000, 1_000
+BALLAST_RECORDS, BALLAST_BYTES = size(1_000, 12_000), 1_000
+"""Moves last only in the soak."""
 SLOW_BYTES_PER_S, FAST_BYTES_PER_S = 60_000, 1_000_000_000
 """The slow move must last until two brokers have been killed, which takes minutes on a busy machine."""
 THROTTLE = "replica.alter.log.dirs.io.max.bytes.per.second"

@@ -31,12 +31,12 @@ from drivers.share_workers import (
 from harness.cluster import RunningCluster, prepare_cluster
 from harness.deadline import PATIENCE_S, wait_for
 from harness.kafka_cluster import prepare_kafka_cluster
-from harness.soak import seed, size
+from harness.soak import seed
 from harness.stock_client import StockClient
 
 TOPIC, LETTERS, PARTITIONS = "jobs", "dlq.jobs", 4
-ROUNDS = size(1, 50)
-RECORDS = size(60, 200)
+ROUNDS = 50
+RECORDS = 200
 """The records of each round."""
 PROPERTIES = {
     "group.share.record.lock.duration.ms": "5000",
@@ -80,6 +80,7 @@ class Letters:
         return self.found
 
 
+@pytest.mark.soak(only=True)
 def test_every_record_is_accepted_once_or_becomes_a_dead_letter_while_brokers_are_killed(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

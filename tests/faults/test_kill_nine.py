@@ -15,7 +15,9 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import size
 from harness.stock_client import StockClient, records_given
 
-ROUNDS = size(6, 50)
+ROUNDS = size(3, 50)
+COMMITS_EVERY = size(1, 10)
+"""The rounds after which the group commits."""
 RECORDS_A_ROUND = 300
 PARTITIONS = 3
 SEGMENT_BYTES = 1024 * 1024
@@ -78,7 +80,7 @@ def test_kills_while_clients_produce_lose_duplicate_and_reorder_no_record(start_
         wanted = before + 1 + round_number * RECORDS_A_ROUND // ROUNDS
         wait_for(lambda: idempotent.acknowledged_now() + plain.acknowledged_now(), partial(operator.le, wanted))
         got |= numbers_in(records_given(member, 0.01))
-        if round_number % (ROUNDS // 5) == 0:
+        if round_number % COMMITS_EVERY == 0:
             commit_all(member, got)
         broker.server.kill()
         broker.server.start()

@@ -14,7 +14,7 @@ MUTANT_SEEDS = 150
 @pytest.mark.slow
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("workload", ["epochs", "migrations"])
+@pytest.mark.parametrize("workload", size(["migrations"], ["epochs", "migrations"]))
 def test_groups_keep_their_promises(workload: str) -> None:
     done = simulate("--workload", workload, "--first", str(SEEDS.start), "--seeds", str(len(SEEDS)))
     assert done.returncode == 0, done.stdout + done.stderr
