@@ -37,6 +37,30 @@ def test_a_match_ends_soon_for_the_worst_patterns(text: str) -> None:
     took(f"matching {text}", time.monotonic() - began, 0.05)
 
 
+@pytest.mark.parametrize(
+    "text", ["(?i)Orders.*", "(?i)orders.*", r"\bord.*", ".*s-1", "(?s).*", "orders-1|x", "(?m)^o.*"]
+)
+def test_a_pattern_matches_names_at_both_ends_of_the_range_that_it_may_match(text: str) -> None:
+    assert NamePattern(text).fits("orders-1")
+    assert NamePattern(text).fits("ORDERS-1") == text.startswith(("(?i)", "(?s)"))
+
+
+def test_few_of_many_names_are_matched_if_the_pattern_begins_with_a_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[bytes] = []
+    pattern = NamePattern("orders-.*")
+    fullmatch = pattern._compiled.fullmatch
+
+    class Counting:
+        def fullmatch(self, name: bytes) -> object:
+            matched.append(name)
+            return fullmatch(name)
+
+    monkeypatch.setattr(pattern, "_compiled", Counting())
+    names = [f"{word}-{number}" for word in ("flights", "orders", "zebras") for number in range(300)]
+    assert at_once(pattern.fitting(names)) == names[300:600]
+    assert len(matched) == 300
+
+
 def test_a_pattern_matches_only_the_whole_name() -> None:
     pattern = NamePattern("orders|returns")
     assert [pattern.fits(name) for name in ("orders", "orders-1", "my-returns", "returns")] == [

@@ -20,12 +20,16 @@ MEMORY_BYTES: Final = 256 * 1024
 NAME_CHARS_MAX: Final = 256
 """The maximum length of a name that can match; a topic's name has at most 249 characters."""
 NAMES_A_STEP: Final = 100
+RANGE_BYTES: Final = 16
+"""The length of the bounds of the names that an expression may match: that of most prefixes of names."""
+_ALL_NAMES: Final = (b"", b"\xff")
+"""The bounds of all names: no text in UTF-8 has a byte of 255."""
 
 
 class NamePattern:
     """A regular expression that matches whole names. ValueError says why an expression is not allowed."""
 
-    __slots__ = ("_compiled", "text")
+    __slots__ = ("_compiled", "_highest", "_lowest", "text")
 
     def __init__(self, text: str) -> None:
         if len(text) > TEXT_CHARS_MAX:
@@ -42,11 +46,19 @@ class NamePattern:
             re2.purge()
         if self._compiled.programsize > PROGRAM_MAX:
             raise ValueError(f"it has {self._compiled.programsize} instructions for RE2; {PROGRAM_MAX} allowed")
+        # Most expressions begin with a prefix of few names, and to compare takes a twentieth of the time of a match.
+        try:
+            self._lowest, self._highest = self._compiled.possiblematchrange(RANGE_BYTES)
+        except re2.error:
+            self._lowest, self._highest = _ALL_NAMES
         self.text = text
 
     def fits(self, name: str) -> bool:
         """True if the whole name matches; a name of more than NAME_CHARS_MAX characters never does."""
-        return len(name) <= NAME_CHARS_MAX and self._compiled.fullmatch(name.encode()) is not None
+        if len(name) > NAME_CHARS_MAX:
+            return False
+        encoded = name.encode()
+        return self._lowest <= encoded <= self._highest and self._compiled.fullmatch(encoded) is not None
 
     def fitting(self, names: Iterable[str]) -> InSteps[list[str]]:
         """Return the names that match, in steps of NAMES_A_STEP names."""
