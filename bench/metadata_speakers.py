@@ -82,7 +82,7 @@ class Speaker:
         features = {name: (levels.lowest, levels.highest) for name, levels in SUPPORTED.items()}
         registration = BrokerRegistration(broker_id, uuid4(), (), boot_id="one", features=features)
         self.membership = Membership(
-            self.store, registration, HEARTBEAT_MS, SESSION_MS, clock, asyncio.sleep, was_clean=True
+            self.store, self.image, registration, HEARTBEAT_MS, SESSION_MS, clock, asyncio.sleep, was_clean=True
         )
         self.writer = MetadataWriter(
             broker_id, self.store, self.image, lambda: config, random.Random(broker_id), clock.now_ms
@@ -117,7 +117,7 @@ class Speaker:
         for work in (feed.follow(), self.membership.keep(), self.controller.run()):
             self._spawn(work)
         self.image.subscribe(self._image_changed)
-        await self.membership.admitted(self.image)
+        await self.membership.admitted()
 
     async def stop(self) -> None:
         """Do a controlled shutdown."""

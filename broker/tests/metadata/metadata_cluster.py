@@ -45,6 +45,7 @@ class Node:
         self.log_ends = LogEnds(self.broker_id, store, self.image, lambda: self.held, lambda: asyncio.sleep(0))
         self.membership = Membership(
             store,
+            self.image,
             registration,
             HEARTBEAT_MS,
             SESSION_MS,
@@ -88,7 +89,7 @@ class Node:
         """Start as a broker does, and wait until it is admitted."""
         await self.join()
         async with asyncio.timeout(PATIENCE_S):
-            await self.membership.admitted(self.image)
+            await self.membership.admitted()
 
     def beat(self) -> None:
         """Make its heartbeat due."""

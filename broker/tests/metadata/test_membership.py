@@ -13,8 +13,8 @@ from barnabas_broker.metadata.documents import CONTROLLER_KEY, broker_key, encod
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership
-from barnabas_broker.metadata.model import BrokerRegistration
-from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
+from barnabas_broker.metadata.model import BrokerRegistration, ControllerDocument
+from barnabas_broker.metadata.store.metadata_store import Document, StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
@@ -50,7 +50,7 @@ class Machine:
                 raise Stopped
 
         registration = BrokerRegistration(broker_id, UUID(int=self.random.getrandbits(128)), ())
-        return Membership(store, registration, HEARTBEAT_MS, SESSION_MS, self.clock, sleep)
+        return Membership(store, MetadataImage(), registration, HEARTBEAT_MS, SESSION_MS, self.clock, sleep)
 
     async def image(self) -> MetadataImage:
         image = MetadataImage()
@@ -100,7 +100,9 @@ async def test_a_duplicate_broker_is_refused_with_the_reason(machine: Machine) -
     registration = BrokerRegistration(0, UUID(int=9), ())
     other = await SqliteStore.open(machine.path, machine.clock)
     machine.stores.append(other)
-    second = Membership(other, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep_while_the_first_renews)
+    second = Membership(
+        other, MetadataImage(), registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep_while_the_first_renews
+    )
     with pytest.raises(
         ApiError, match=r"another process runs as broker 0; every broker needs a different node\.id"
     ) as refused:
@@ -171,6 +173,94 @@ async def test_a_broker_keeps_sending_heartbeats_while_the_store_is_unavailable(
     await broker.leave()
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["an earlier registration", "no registration"])
+async def test_a_broker_registers_again_if_the_store_was_put_back_to_an_older_copy(
+    machine: Machine, before: bool
+) -> None:
+    earlier = await machine.broker(0)
+    await earlier.join()
+    older = await machine.stores[0].get(broker_key(0))
+    assert older is not None
+    await earlier.leave()
+    broker = await machine.broker(0, heartbeats=1)
+    await broker.join()
+    written = (await machine.image()).brokers[0]
+    await machine.stores[0].write([Write(broker_key(0), older.value if before else None)])
+    with pytest.raises(Stopped):
+        await broker.keep()
+    assert (await machine.image()).brokers[0] == written
+    assert written.broker_epoch == broker.registered_epoch == 2
+
+
+@pytest.mark.parametrize("is_admitted", [True, False])
+async def test_records_count_as_lacking_in_a_store_that_was_put_back_only_until_the_broker_is_admitted(
+    machine: Machine, is_admitted: bool
+) -> None:
+    store, image = await SqliteStore.open(machine.path, machine.clock), MetadataImage()
+    machine.stores.append(store)
+
+    async def sleep(_: float) -> None:
+        if broker.passes > 1:
+            raise Stopped
+
+    older = BrokerRegistration(0, UUID(int=1), (), boot_id="boot")
+    lacking = BrokerRegistration(0, UUID(int=2), (), boot_id="boot", may_lack_records=True)
+    broker = Membership(store, image, lacking, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+    registration = await registered(machine, broker)
+    if is_admitted:
+        await store.put(
+            broker_key(0), encode(msgspec.structs.replace(registration, fenced=False, may_lack_records=False))
+        )
+        await image_feed.load(image, store)
+        await broker.admitted()
+    await store.put(broker_key(0), encode(older))
+    await image_feed.load(image, store)
+    with pytest.raises(Stopped):
+        await broker.keep()
+    again = (await machine.image()).brokers[0]
+    assert (again.broker_epoch, again.may_lack_records) == (1, not is_admitted)
+
+
+async def test_the_controller_stores_again_that_it_is_the_controller_after_the_store_was_put_back(
+    machine: Machine,
+) -> None:
+    broker = await machine.broker(0, heartbeats=1)
+    await broker.join()
+    await machine.stores[0].put(CONTROLLER_KEY, encode(ControllerDocument(7, 0)))
+    with pytest.raises(Stopped):
+        await broker.keep()
+    assert (await machine.image()).controller_id == 0
+
+
+async def test_a_broker_reads_no_registration_while_its_image_shows_the_newest(machine: Machine) -> None:
+    """A read for each broker and heartbeat would load the API server of Kubernetes."""
+    store, image = await CountingStore.open(machine.path, machine.clock), MetadataImage()
+    machine.stores.append(store)
+
+    async def sleep(_: float) -> None:
+        if store.reads:
+            await image_feed.load(image, store)
+            store.reads, broker.passes = 0, 1
+        elif broker.passes > 3:
+            raise Stopped
+
+    registration = BrokerRegistration(0, UUID(int=9), ())
+    broker = Membership(store, image, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+    await broker.join()
+    with pytest.raises(Stopped):
+        await broker.keep()
+
+
+class CountingStore(SqliteStore):
+    """A store that counts reads of single documents."""
+
+    reads = 0
+
+    async def get(self, key: str) -> Document | None:
+        self.reads += 1
+        return await super().get(key)
+
+
 async def registered(machine: Machine, membership: Membership) -> BrokerRegistration:
     await membership.join()
     return (await machine.image()).brokers[0]
@@ -184,6 +274,7 @@ async def test_an_incarnation_without_a_previous_registration_may_lack_records_u
     machine.stores.append(await SqliteStore.open(machine.path, machine.clock))
     incarnation = Membership(
         machine.stores[0],
+        MetadataImage(),
         BrokerRegistration(0, UUID(int=5), (), boot_id="first"),
         HEARTBEAT_MS,
         SESSION_MS,
@@ -201,6 +292,7 @@ async def test_an_incarnation_may_lack_records_after_an_unclean_reboot_or_unhand
         )
         return Membership(
             machine.stores[0],
+            MetadataImage(),
             registration,
             HEARTBEAT_MS,
             SESSION_MS,
@@ -233,7 +325,7 @@ async def test_records_lost_by_a_failed_sync_are_lacking_until_handled_and_not_a
 
     for boot_id, lacks in (("boot", True), ("boot", False)):
         registration = BrokerRegistration(0, UUID(int=1), (), boot_id=boot_id, may_lack_records=lacks)
-        incarnation = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+        incarnation = Membership(store, MetadataImage(), registration, HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
         found = await registered(machine, incarnation)
         assert found.may_lack_records is lacks
         await store.put(broker_key(0), encode(msgspec.structs.replace(found, may_lack_records=False)))
@@ -256,7 +348,9 @@ async def test_a_log_dir_offline_during_a_reboot_may_lack_records_on_return(mach
         away = len(dirs) < 2
         registration = BrokerRegistration(0, incarnation, (), directory_ids=dirs, boot_id=boot_id, dirs_away=away)
         store = machine.stores[0]
-        joining = Membership(store, registration, HEARTBEAT_MS, SESSION_MS, machine.clock, asyncio.sleep)
+        joining = Membership(
+            store, MetadataImage(), registration, HEARTBEAT_MS, SESSION_MS, machine.clock, asyncio.sleep
+        )
         found = await registered(machine, joining)
         dealt_with = msgspec.structs.replace(found, may_lack_records=False)
         await store.put(broker_key(0), encode(dealt_with))
@@ -322,7 +416,13 @@ async def test_a_controller_writes_its_document_once_per_term(machine: Machine) 
     store = await UnsureStore.open(machine.path, machine.clock)
     machine.stores.append(store)
     broker = Membership(
-        store, BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, asyncio.sleep
+        store,
+        MetadataImage(),
+        BrokerRegistration(0, UUID(int=9), ()),
+        HEARTBEAT_MS,
+        SESSION_MS,
+        machine.clock,
+        asyncio.sleep,
     )
     with pytest.raises(StoreUnavailable):
         await broker.join()
@@ -356,7 +456,9 @@ async def test_a_broker_retries_a_failed_registration(machine: Machine) -> None:
         if left == 0:
             raise Stopped
 
-    broker = Membership(store, BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, sleep)
+    broker = Membership(
+        store, MetadataImage(), BrokerRegistration(0, UUID(int=9), ()), HEARTBEAT_MS, SESSION_MS, machine.clock, sleep
+    )
     await broker.join()
     machine.clock.passed_ms += SESSION_MS
     stolen = await store.acquire_lease("broker-0", "somebody else", SESSION_MS)

@@ -391,6 +391,7 @@ class Node:
         )
         self.membership = Membership(
             self._store,
+            self.image,
             registration,
             config.broker_heartbeat_interval_ms,
             config.broker_session_timeout_ms,
@@ -419,7 +420,7 @@ class Node:
         self._give_back = self.membership.leave
         self._takedown.append(self._give_back)
         self._supervise()
-        await self.membership.admitted(self.image)
+        await self.membership.admitted()
         self._log_ends.admitted()
 
     def _supervise(self) -> None:

@@ -140,14 +140,15 @@ class Membership:
     """The membership of a broker in the cluster.
 
     Leases are renewed every `heartbeat_ms`, and last `session_ms`. `registration` describes this incarnation; `join`
-    sets its broker epoch and `may_lack_records`. `was_clean` is True if the previous incarnation ended with a clean
-    shutdown. `tell_log_ends` is called before the registration is written, so that a broker that sees the registration
-    knows the log ends of this incarnation.
+    sets its broker epoch and `may_lack_records`. `image` shows what the store has, perhaps late. `was_clean` is True if
+    the previous incarnation ended with a clean shutdown. `tell_log_ends` is called before the registration is written,
+    so that a broker that sees the registration knows the log ends of this incarnation.
     """
 
     def __init__(
         self,
         store: MetadataStore,
+        image: MetadataImage,
         registration: BrokerRegistration,
         heartbeat_ms: int,
         session_ms: int,
@@ -158,7 +159,10 @@ class Membership:
         tell_log_ends: TellLogEnds = _tell_nothing,
     ) -> None:
         self._store = store
+        self._image = image
         self._registration = registration
+        self._written = msgspec.structs.replace(registration, broker_epoch=NO_EPOCH)
+        """The registration that this broker last wrote; `may_lack_records` is cleared once the broker is admitted."""
         self._was_clean = was_clean
         self._tell_log_ends = tell_log_ends
         self._heartbeat_ms = heartbeat_ms
@@ -171,12 +175,15 @@ class Membership:
         self._controller_lease: Lease | None = None
         self._controller_expires_at_ms: int | None = None
         self._punctual_from_ms = 0
-        self.registered_epoch = NO_EPOCH
-        """The broker epoch with which this broker last registered."""
         self._has_left = False
         self._turns = asyncio.Lock()
         self.passes = 0
         """The number of iterations of the loop in `keep`, which renews the leases."""
+
+    @property
+    def registered_epoch(self) -> int:
+        """The broker epoch with which this broker last registered, or NO_EPOCH."""
+        return self._written.broker_epoch
 
     @property
     def is_controller(self) -> bool:
@@ -211,16 +218,17 @@ class Membership:
         )
         raise ApiError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
 
-    async def admitted(self, image: MetadataImage) -> None:
+    async def admitted(self) -> None:
         """Wait until the controller has unfenced this incarnation; meanwhile `keep` must run to renew the lease."""
         lease = self._lease
         assert lease is not None, "`join` must be called before `admitted`"
 
         def is_admitted() -> bool:
-            found = image.brokers.get(self._registration.broker_id)
+            found = self._image.brokers.get(self._registration.broker_id)
             return found is not None and found.broker_epoch >= lease.token and not found.fenced
 
-        await image.until(is_admitted)
+        await self._image.until(is_admitted)
+        self._written = msgspec.structs.replace(self._written, may_lack_records=False)
 
     async def keep(self) -> None:
         """Renew the leases until `leave` is called.
@@ -290,7 +298,23 @@ class Membership:
             registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
         await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
-        self.registered_epoch = broker_epoch
+        self._written = registration
+
+    async def _register_if_put_back(self) -> None:
+        """Write the registration again if the store was put back to an older copy, which has an earlier one or none.
+
+        Nobody else writes it while this broker holds its lease. The image may only be late, so the store is read.
+        """
+        written, key = self._written, broker_key(self._written.broker_id)
+        if self._image.registered_epoch(written.broker_id) == written.broker_epoch:
+            return
+        found = await self._store.get(key)
+        known = decode_if_readable(key, found.value) if found is not None else None
+        if isinstance(known, BrokerRegistration) and known.broker_epoch == written.broker_epoch:
+            return
+        log.warning("broker %d registers again, because the metadata store was put back", written.broker_id)
+        await self._tell_log_ends(written.broker_epoch, undealt_epoch=None)
+        await self._store.put(key, encode(written))
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:
         """Register a new rack and new listeners. If this process ever registers again, the new values are used, too.
@@ -299,6 +323,7 @@ class Membership:
         """
         async with self._turns:
             self._registration = msgspec.structs.replace(self._registration, rack=rack, listeners=listeners)
+            self._written = msgspec.structs.replace(self._written, rack=rack, listeners=listeners)
             if self._lease is not None:
                 await self._amend(self._lease.token, rack=rack, listeners=listeners)
 
@@ -332,6 +357,8 @@ class Membership:
             self._was_clean = True  # The process never stopped, so no acknowledged record is lost.
             self._registration = msgspec.structs.replace(self._registration, may_lack_records=False)
             await self.join()
+        else:
+            await self._register_if_put_back()
 
     async def _is_uncontrolled(self) -> bool:
         """True if the controller lease may be free, according to the last known leases."""
@@ -347,6 +374,8 @@ class Membership:
         try:
             if held is not None:
                 self._controller_lease = await self._store.renew_lease(held)
+                if self._image.controller_epoch != held.token:  # The store may have been put back to an older copy.
+                    await self._announce(held)
                 return
         except LeaseLost:
             log.warning("broker %d is no longer the controller", self._registration.broker_id)
