@@ -7,7 +7,7 @@ from typing import Final
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import decode_offsets
 from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.errors import InvalidBatch
+from barnabas_broker.storage.errors import DiskFull, InvalidBatch
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import SCAN_CHUNK_BYTES, scan_batches
@@ -67,9 +67,13 @@ def _synced_end(files: FileSystem, directory: str, recovery_point: int) -> int:
 
 
 def wrong_beliefs(logs: LogManager) -> Iterator[str]:
-    """Yield the logs of a broker that has just started which are damaged, lack a segment, or have wrong epochs."""
+    """Yield the logs of a broker that has just started which are damaged, lack a segment, or have wrong epochs.
+
+    A log that needed space on a full disk is not damaged: it is loaded again once there is space.
+    """
     for topic_partition, error in logs.failed.items():
-        yield f"{topic_partition} is damaged: {error}"
+        if not isinstance(error, DiskFull):
+            yield f"{topic_partition} is damaged: {error}"
     for log in logs.logs.values():
         yield from _wrong_beliefs_of(log)
 
