@@ -11,7 +11,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.controller.decisions.elections import ElectionType
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType, LogAhead
 from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
@@ -186,6 +186,25 @@ async def test_a_partition_whose_logs_are_synced_keeps_a_leader_after_a_power_cu
         await node.start()
     state = cluster.nodes[1].state("t")
     assert (state.leader == NO_LEADER, state.lacking) == (False, ())
+
+
+async def test_the_longest_log_leads_after_all_brokers_started_with_an_older_copy_of_the_metadata(
+    cluster: ClusterOfNodes,
+) -> None:
+    """A leader elected from the older ISR could get the epoch in which the longest log was written."""
+    await cluster.start(1, 2, 3)
+    topic = a_topic("t", led(1, 2, 3))
+    await cluster.topics(topic)
+    for broker in (3, 2, 1):
+        await cluster.kill(broker)
+    for broker, epoch, end in ((2, 7, 96), (1, 5, 65), (3, 6, 70)):
+        node = await cluster.node(broker)
+        node.held = [HeldLog("t", topic.topic_id, 0, epoch, end, Kept.ALL)]
+        await node.start()
+        assert (node.state("t").leader, node.state("t").leader_epoch) == (NO_LEADER, 5)
+    ahead = cluster.nodes[2]
+    await ahead.writer.overtake({TopicPartition("t", 0): LogAhead(7, waits=True)})
+    assert (ahead.state("t").leader, ahead.state("t").isr, ahead.state("t").leader_epoch) == (2, (2,), 8)
 
 
 async def test_the_replica_with_the_longest_log_leads_after_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:

@@ -22,6 +22,7 @@ from barnabas_broker.metadata.controller.decisions.fencing import (
     decide_reassignment,
     remove_fenced,
     resign,
+    unless_older,
 )
 from barnabas_broker.metadata.membership.membership import may_lack_records
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, PartitionState
@@ -149,6 +150,16 @@ def test_a_new_incarnation_that_may_lack_records_is_not_an_eligible_leader() -> 
     before = state([1, 2, 3], -1, [], elr=(1, 3), last_known_leader=1)
     assert begin_incarnation(before, 3, False, rules).elr == (1, 3)
     assert begin_incarnation(before, 3, True, rules).elr == (1,)
+
+
+@pytest.mark.parametrize(("log_epoch", "leader", "epoch"), [(4, 1, 5), (5, NO_LEADER, 4)])
+def test_an_isr_is_not_trusted_if_a_log_has_a_later_epoch_than_its_copy_of_the_metadata(
+    log_epoch: int, leader: int, epoch: int
+) -> None:
+    before = state([3, 1, 2], 3, [3, 1, 2])
+    after = unless_older(before, begin_incarnation(before, 3, False, Rules(brokers(1, 2, fenced=[3]))), log_epoch)
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (leader, epoch, 10)
+    assert remove_fenced(after, Rules(brokers(1, 2, 3))).leader == leader, "nobody else is elected, either"
 
 
 def test_the_only_replica_keeps_its_leader_epoch_unless_it_may_lack_records() -> None:

@@ -20,7 +20,7 @@ from barnabas_broker.metadata.controller.decisions.elections import (
     is_lost,
     wants_preferred,
 )
-from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead
+from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead, unless_older
 from barnabas_broker.metadata.controller.deletions import Deletions, Planned, Transitions
 from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
 from barnabas_broker.metadata.documents import broker_key
@@ -364,14 +364,16 @@ class Controller:
         known_ends = KnownEnds(self._image)
 
         def begin_incarnations(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
-            state = topic.partitions[which.partition]
+            before = state = topic.partitions[which.partition]
             for broker_id, each in returning.items():
                 has_changed = self._image.brokers.get(broker_id) != each.registration
                 if broker_id in state.replicas and not has_changed:
                     lacks = known_ends.lost_by_a_start(each.registration, topic.topic_id, which.partition)
                     is_past = self._past_incarnations.is_past(broker_id, topic, which.partition)
                     state = begin_incarnation(state, broker_id, lacks, rules, is_past=is_past)
-            return state
+            if state.leader_epoch == before.leader_epoch:  # The log ends of most partitions need not be decoded.
+                return state
+            return unless_older(before, state, known_ends.latest_epoch(topic.topic_id, which.partition, state.replicas))
 
         names = [name for name, topic in self._image.topics.items() if _is_on(topic.partitions, returning)]
         if returning and not await self._partitions.change_topics(names, begin_incarnations):

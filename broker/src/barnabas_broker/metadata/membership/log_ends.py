@@ -101,6 +101,10 @@ class KnownEnds:
         found = {broker_id: self.find(broker_id, topic_id, partition) for broker_id in replicas}
         return {broker_id: end for broker_id, end in found.items() if end is not None}
 
+    def latest_epoch(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> int:
+        """Return the latest leader epoch of the logs that these replicas have ever reported, or -1."""
+        return max((end.epoch for end in self.of_replicas(topic_id, partition, replicas).values()), default=-1)
+
     def of_incarnations(self, topic_id: UUID, partition: int, replicas: Iterable[int]) -> dict[int, LogEnd]:
         """Return the log ends that these replicas have reported with their current broker epochs."""
         registered = self._image.brokers

@@ -144,6 +144,26 @@ def begin_incarnation(
     return after if after is not state else msgspec.structs.replace(state, partition_epoch=state.partition_epoch + 1)
 
 
+def unless_older(before: PartitionState, after: PartitionState, log_epoch: int) -> PartitionState:
+    """Return `after`, unless this is an election by an older copy of the metadata: then nobody leads, or is elected.
+
+    `log_epoch` is the latest leader epoch that replicas have reported of their logs. If it is above that of `before`,
+    members of the ISR and the ELR may lack committed records. The leader epoch stays, so that replicas whose logs are
+    ahead of it ask for the election of the longest log (`overtake`).
+    """
+    if after.leader_epoch == before.leader_epoch or log_epoch <= before.leader_epoch:
+        return after
+    return msgspec.structs.replace(
+        after,
+        leader=NO_LEADER,
+        leader_epoch=before.leader_epoch,
+        partition_epoch=before.partition_epoch + 1,
+        isr=(),
+        elr=(),
+        last_known_leader=NO_LEADER,
+    )
+
+
 def lose(state: PartitionState, broker: int, rules: Rules) -> PartitionState:
     """Return the partition after a broker's log was found to lack records: the broker is no leader and no candidate.
 
