@@ -218,6 +218,15 @@ def test_an_unclean_leader_is_the_replica_with_the_longest_log(ends: dict[int, t
     assert decide_election(lost, ElectionType.UNCLEAN, replace(rules, unclean=False)).leader == leader
 
 
+def test_an_accepted_loss_is_in_an_epoch_above_a_log_that_was_ahead_and_is_gone() -> None:
+    """At the next start the ISR would otherwise count as one of an older copy of the metadata."""
+    before = state([1, 2], -1, [])
+    accepted = decide_election(before, ElectionType.UNCLEAN, Rules(brokers(1), log_ends={2: LogEnd(0, 7, 96, 96)}))
+    assert (accepted.leader, accepted.leader_epoch) == (1, 8)
+    again = begin_incarnation(accepted, 1, False, Rules(brokers(fenced=[1])))
+    assert unless_older(accepted, again, 7) is again
+
+
 FAILED_LOGS = [
     pytest.param(
         state([1, 2, 3], 1, [1, 2]),

@@ -163,11 +163,13 @@ def led_by(state: PartitionState, leader: int, rules: Rules) -> PartitionState:
 def decide_election(state: PartitionState, election: ElectionType, rules: Rules) -> PartitionState:
     """Return the partition after an election that an administrator requested (KIP-460).
 
+    An unclean leader has an epoch above those of all reported logs, also of logs that are ahead of the metadata.
     Raises ApiError if no election is needed, or no replica can lead.
     """
     decide = {ElectionType.PREFERRED: _preferred, ElectionType.UNCLEAN: _unclean}[election]
     elected = led_by(state, decide(state, rules), rules)
-    return msgspec.structs.replace(elected, partition_epoch=state.partition_epoch + 1)
+    epoch = max(elected.leader_epoch, *(rules.log_end(each)[0] + 1 for each in state.replicas))
+    return msgspec.structs.replace(elected, leader_epoch=epoch, partition_epoch=state.partition_epoch + 1)
 
 
 def wants_preferred(state: PartitionState, rules: Rules) -> bool:
