@@ -174,7 +174,7 @@ def test_audit_finds_planted_damage_of_each_kind(
     assert differs.detail in page
 
 
-WRITES = 12
+WRITES = 5
 WRITES_EVERY_S = 0.2
 """With this pause segments roll often enough, and the audit still gets most of the processor."""
 
@@ -185,7 +185,7 @@ def test_audit_finds_nothing_wrong_on_a_running_broker_under_writes(
 ) -> None:
     """Segments roll and are deleted during the audit."""
     world.make(1, segment_bytes=str(MIB), retention_bytes=str(3 * MIB), file_delete_delay_ms="0")
-    world.write_random(6 * MIB)
+    world.write_random(4 * MIB)
     stop = threading.Event()
 
     def write_on() -> None:

@@ -1,18 +1,15 @@
 """A job's progress on a terminal, in a log and in the annotation; and the driver's report of its end."""
 
 import io
-from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import TopicPartition
 from jobs_world import World
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from barnabas_jobs.app.run import BarsPage, LinesPage, watched
-from barnabas_jobs.jobs import lag_history, skew
 from barnabas_jobs.planning.options import BYTES_MAX, Ending
 from barnabas_jobs.planning.progress import Amount, Pace, Progress, Seen
 from barnabas_jobs.spark.status import Phase, SparkStatus, of_tag, phase
@@ -150,22 +147,6 @@ def test_the_progress_of_an_archive_run_comes_from_sparks_own_figures(spark: Spa
     assert before.total is not None
     assert stages.total - stages.done == before.total - before.done
     assert stages.done > before.done
-
-
-def test_reports_show_how_many_records_they_have_read_of_the_total(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
-    world.make(2)
-    world.write(61, 2)
-    skew.run(spark, skew.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(tmp_path / "skew")))
-    seen = SparkStatus(spark).seen()
-    assert (seen.phase, seen.records) == ("reading", Amount(61, 61))
-    world.client.commit(world.topic, TopicPartition(world.topic, 0, 1))
-    lag_history.run(spark, lag_history.Options(bootstrap=world.bootstrap, report=str(tmp_path / "lag")))
-    seen = SparkStatus(spark).seen()
-    assert seen.phase == "reading commits"
-    assert seen.records.total is not None
-    assert 0 < seen.records.done <= seen.records.total
 
 
 def test_the_job_description_of_the_session_is_restored_after_a_phase(spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import lag_history
 from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.spark.status import SparkStatus
 from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter
 
@@ -137,6 +138,10 @@ def test_a_group_without_commits_for_the_topic_has_an_empty_history(
     )
     result = lag_history.run(spark, options)
     assert (result.groups, result.now, result.commits, result.fine) == ([], [], 0, True)
+    seen = SparkStatus(spark).seen()
+    assert seen.phase == "reading commits"
+    assert seen.records.total is not None
+    assert 0 < seen.records.done <= seen.records.total
     assert (tmp_path / "report" / "lag-history.html").exists()
 
 

@@ -21,9 +21,9 @@ from harness.soak import IS_SOAK, size, took
 MONTH: Final = 43_200
 PARTITIONS: Final = 50
 PER_MINUTE: Final = 12_345
-LAST: Final = size(20, SNAPSHOTS_KEPT)
+LAST: Final = size(10, SNAPSHOTS_KEPT)
 """The number of commits that are made one by one; the rows of those before them are in joined files."""
-COMMITS: Final = size(500, MONTH)
+COMMITS: Final = size(200, MONTH)
 CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "max.message.bytes": "1048588"}
 METADATA_BYTES_MAX: Final = 5_000_000
 START_SECONDS_MAX: Final = 10.0

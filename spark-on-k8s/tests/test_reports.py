@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import retention_audit, skew
 from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.progress import Amount
 from barnabas_jobs.planning.skew_report import PartitionLoad, balance, key_text, rate
+from barnabas_jobs.spark.status import SparkStatus
 from harness.deadline import PATIENCE_S
 
 DAY_MS = 86_400_000
@@ -38,6 +40,8 @@ def test_skew_names_hot_partitions_and_keys(spark: SparkSession, world: World, t
     report = tmp_path / "report"
     options = skew.Options(bootstrap=world.bootstrap, topics=[world.topic], report=str(report), top=3)
     result = skew.run(spark, options, lambda: now_ms / 1000 + 35)
+    seen = SparkStatus(spark).seen()
+    assert (seen.phase, seen.records) == ("reading", Amount(100, 100))
     (topic,) = result.topics
     assert [(each.records, each.bytes, each.keys) for each in topic.partitions] == [
         (70, 910, 1),

@@ -40,7 +40,6 @@ def test_a_deleted_topic_is_restored_with_its_records_and_config(spark: SparkSes
     assert restored(spark, world, create=True).written == {0: 20, 1: 20, 2: 20}
     assert world.read() == before
     assert world.own_config()["max.message.bytes"] == "2000000"
-    assert world.verify(spark, against=world.topic).fine
     again = restored(spark, world)
     assert (again.written, again.already_there) == (dict.fromkeys(range(3), 0), dict.fromkeys(range(3), 20))
     assert world.read() == before
@@ -103,15 +102,12 @@ def test_a_record_that_the_target_would_refuse_is_found_before_anything_is_writt
     assert world.client.send(world.topic, [os.urandom(2_000_000)], message_max_bytes=4_000_000) == [None]
     world.write(5, 1)
     world.archive(spark)
-    (selected,) = restored(spark, world, dry_run=True).selected
-    assert (selected.largest_offset, selected.largest_bytes) == (5, 2_000_000 + 61 + 4 + 3 + 1 + 4 + 1)
-    told = f"the record at offset 5 of partition 0 has {selected.largest_bytes} bytes before compression"
-    world.set_config({"max.message.bytes": str(selected.largest_bytes - 1)}, into)
-    for dry_run in (True, False):
-        with pytest.raises(Refused, match=told):
-            restored(spark, world, into=into, dry_run=dry_run)
+    largest_bytes = 2_000_000 + 61 + 4 + 3 + 1 + 4 + 1
+    world.set_config({"max.message.bytes": str(largest_bytes - 1)}, into)
+    with pytest.raises(Refused, match=f"at offset 5 of partition 0 has {largest_bytes} bytes before compression"):
+        restored(spark, world, into=into)
     assert world.read(into) == []
-    world.set_config({"max.message.bytes": str(selected.largest_bytes)}, into)
+    world.set_config({"max.message.bytes": str(largest_bytes)}, into)
     restored(spark, world, into=into)
     assert world.read(into) == world.read()
 
@@ -289,16 +285,10 @@ def test_a_restore_is_refused_if_the_target_would_not_keep_the_records(spark: Sp
     world.make()
     world.write(9)
     world.archive(spark)
-    targets = {
-        "few": ({"partitions": 2}, "has 2 partitions, but the records need 3; add partitions"),
-        "old": ({"retention_ms": "604800000"}, "has retention.ms=604800000, and the oldest record is .* days old"),
-        "log": ({"message_timestamp_type": "LogAppendTime"}, "the brokers would replace the timestamps"),
-    }
-    for name, (made, told) in targets.items():
-        into = f"{world.topic}-{name}"
-        world.make(topic=into, **made)  # type: ignore[arg-type]  # Numbers and texts, each where it belongs.
-        with pytest.raises(JobFailed, match=told):
-            restored(spark, world, into=into)
-        assert world.read(into) == []
+    into = f"{world.topic}-few"
+    world.make(2, topic=into)
+    with pytest.raises(JobFailed, match="has 2 partitions, but the records need 3; add partitions"):
+        restored(spark, world, into=into)
+    assert world.read(into) == []
     with pytest.raises(JobFailed, match="has no such topic; create=true creates the topic with 3 partitions"):
         restored(spark, world, into=f"{world.topic}-nowhere")
