@@ -155,7 +155,7 @@ SOONEST_SEEDS: Final[Mapping[str, int]] = {
     "takes-any-incarnation-of-a-broker-into-the-isr": 9,
     "takes-settings-that-contradict": 4,
     "tells-no-classic-member-to-rejoin": 7,
-    "truncates-to-the-high-watermark": 2,
+    "truncates-to-the-high-watermark": 3,
     "trusts-a-disk-that-lost-power": 6,
     "upgrades-without-what-the-members-have": 12,
     "writes-epochs-without-a-sync": 6,
