@@ -6,8 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 from harness.require import require
+
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options that suit a JVM that runs one job."""
 
 
 def read_alone(folder: Path, *pages: Path, programs: Path = Path(sys.executable).parent) -> str:
@@ -16,6 +20,7 @@ def read_alone(folder: Path, *pages: Path, programs: Path = Path(sys.executable)
     require(shutil.which("kcat"), "kcat: apt-get install kcat")
     settings = {
         **os.environ,
+        "JDK_JAVA_OPTIONS": SHORT_LIVED,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "PATH": os.pathsep.join((str(programs), str(Path(sys.executable).parent), os.environ["PATH"])),
     }
