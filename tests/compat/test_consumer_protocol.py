@@ -106,6 +106,7 @@ def test_members_read_every_record_through_failovers_and_rolls(
         join: Any = client.join
         options = OPTIONS if name == "librdkafka" else {"config": OPTIONS}
         members: dict[str, Member] = {each: join("read", each, ["read"], **options) for each in ("a", "b")}
+        wait_for(lambda: _seen(client, members)[0], lambda counts: counts == [2, 2])
         fault = faults(cluster, "read")
         for _ in range(3 * ROUNDS):
             writer.produce("read", [Message(b"%d" % (written + n), partition=n % 4) for n in range(40)])
