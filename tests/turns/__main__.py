@@ -1,19 +1,22 @@
 """`make proof-turns`: sends the largest request of each API to a real broker, and prints the longest turn of its loop.
 
 Each request is sent on 1 and on 16 connections, by a super user and by a user without any right.
-PROOF='--connections 1 Metadata' sends the requests of one API on one connection.
+PROOF='--connections 1 Metadata' sends the requests of one API on one connection. With `--existing 2000` so many topics
+and groups with the names in the requests exist, and the first topic has so many partitions.
 """
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from harness.barnabas_server import peak_resident_bytes
+from harness.deadline import wait_for
 from rights.client import Client
 from rights.servers import ADMIN, Server, barnabas
 from turns.largest import Largest, largest_requests
@@ -22,6 +25,7 @@ AIM_S: Final = 0.05
 CROWDS: Final = (1, 16)
 STRANGER: Final = "eve"
 SECONDS_MAX: Final = 300.0
+CREATED_AT_ONCE: Final = 500
 Way = tuple[str, int]
 """A user, and the number of connections."""
 
@@ -77,11 +81,36 @@ def row(largest: Largest, found: list[tuple[Turn, str]]) -> str:
     return f"| {largest.api} | `{largest.path}` | {largest.elements:,} | " + " | ".join(cells) + " |"
 
 
+def make_existing(client: Client, count: int) -> None:
+    """Create topics and groups with the first names in the requests."""
+    for begin in range(0, count, CREATED_AT_ONCE):
+        numbers = range(begin, min(begin + CREATED_AT_ONCE, count))
+        topics = [
+            {"name": f"topic-{each}", "num_partitions": 1 if each else count, "replication_factor": 1}
+            for each in numbers
+        ]
+        made = client.request("CreateTopics", 7, {"topics": topics, "timeout_ms": 60_000})
+        assert not any(each.error_code for each in made.topics), made
+    for number in range(count):
+        offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+        topics = [{"name": "topic-0", "partitions": [offset]}]
+        group = {"group_id": f"group-{number}", "generation_id_or_member_epoch": -1, "topics": topics}
+        wait_for(partial(is_committed, client, group))
+
+
+def is_committed(client: Client, group: Mapping[str, Any]) -> bool:
+    """True if the offset of a group is committed; the coordinator of the first group is made meanwhile."""
+    client.request("FindCoordinator", 4, {"key_type": 0, "coordinator_keys": [group["group_id"]]})
+    (topic,) = client.request("OffsetCommit", 8, group).topics
+    return not topic.partitions[0].error_code
+
+
 def main() -> int:
     """Print the table; return 1 if a turn was longer than AIM_S."""
     parser = argparse.ArgumentParser(prog="turns")
     parser.add_argument("apis", nargs="*", help="the names of APIs; all if there is none")
     parser.add_argument("--connections", nargs=1, type=int, default=CROWDS, help="only on so many connections")
+    parser.add_argument("--existing", type=int, default=0, help="the number of topics and groups that exist")
     chosen = parser.parse_args()
     ways = [(user, crowd) for user in (STRANGER, ADMIN) for crowd in chosen.connections]
     titles = [f"{'without rights' if user == STRANGER else 'super user'}, {crowd}" for user, crowd in ways]
@@ -92,6 +121,8 @@ def main() -> int:
         turns.touch()
         measured = "-m", "turns.measured_broker", str(turns)
         with barnabas(Path(folder) / "broker", [STRANGER], measured) as server:
+            with server.client(ADMIN) as client:
+                make_existing(client, chosen.existing)
             for largest in largest_requests(chosen.apis):
                 found = list(measure(server, turns, largest, ways))
                 print(row(largest, found), flush=True)

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiSpec
+from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiSpec
 from barnabas_broker.wire.encoder import encode_request
+from barnabas_broker.wire.fetch import TOPICS_MAX
 from barnabas_broker.wire.messages import message_class, struct_class
 
 _WITHOUT_ARRAYS_TO_FILL: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
@@ -24,6 +25,20 @@ _VALUES: Final = {
     "validate_only": True,
 }
 """The values of fields by name: topics as resources, and requests that are answered at once and make nothing."""
+_KINDS_OF_NAMES: Final = {
+    "topic": (
+        "name",
+        "names",
+        "topic",
+        "topics",
+        "topic_name",
+        "topic_names",
+        "resource_name",
+        "subscribed_topic_names",
+    ),
+    "group": ("group", "groups", "group_id", "groups_names"),
+}
+_KIND_OF: Final = {field: kind for kind, fields in _KINDS_OF_NAMES.items() for field in fields}
 
 
 class Largest(NamedTuple):
@@ -38,12 +53,13 @@ class Largest(NamedTuple):
 def largest_requests(wanted: Collection[str], elements_max: float = inf) -> Iterator[Largest]:
     """Yield the largest request of each wanted API for each of its arrays; of every API if none is named.
 
-    `elements_max` is a lower limit of the elements than that of the API.
+    Those that delete come last. `elements_max` is a lower limit of the elements than that of the API.
     """
-    for spec in API_SPECS.values():
+    for spec in sorted(API_SPECS.values(), key=lambda each: each.name.startswith("Delete")):
         if spec.key not in _WITHOUT_ARRAYS_TO_FILL and (not wanted or spec.name in wanted):
             for path in _paths(schema.message(f"{spec.name}Request").struct, spec.max_version):
-                yield _largest(spec, path, int(min(spec.elements_max, elements_max)))
+                most = TOPICS_MAX if spec.key == FETCH and len(path) == 1 else spec.elements_max
+                yield _largest(spec, path, int(min(most, elements_max)))
 
 
 def _paths(struct_: schema.Struct, version: int) -> Iterator[tuple[schema.Field, ...]]:
@@ -87,7 +103,7 @@ def _value(field: schema.Field, number: int) -> Any:
     if field.name in _VALUES:
         return _VALUES[field.name]
     if field.kind == "string":
-        return f"{field.name}-{number}"
+        return f"{_KIND_OF.get(field.name, field.name)}-{number}"
     if field.kind == "uuid":
         return UUID(int=number + 1)
     if field.kind in ("bytes", "records"):

@@ -22,6 +22,14 @@ async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:
     assert world.most_in_a_turn <= FETCHED_PARTITIONS
 
 
+async def test_many_large_fetches_together_read_one_slice_per_turn() -> None:
+    world = FetchedBroker()
+    for _ in range(5):
+        world.fetch(max_wait_ms=0)
+    await world.turns(lambda: world.reads == 5 * MANY_PARTITIONS)
+    assert world.most_in_a_turn <= FETCHED_PARTITIONS
+
+
 async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -> None:
     world = FetchedBroker()
     world.fetch(min_bytes=3 * BATCH_BYTES)
@@ -38,8 +46,8 @@ async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -
 async def test_a_fetch_returns_records_that_are_appended_between_two_slices() -> None:
     world = FetchedBroker()
     world.fetch()
-    await asyncio.sleep(0)
-    assert world.partitions[0].reads == 1
+    await world.turns(lambda: world.partitions[0].reads == 1)
+    assert world.reads < MANY_PARTITIONS
     world.partitions[0].append()
     await world.turns(lambda: world.answer is not None)
     assert world.slices() == 1

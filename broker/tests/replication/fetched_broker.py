@@ -11,7 +11,7 @@ from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.handlers.large_responses import OneATurn, SharedTurn
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
@@ -70,6 +70,7 @@ class FetchedBroker:
             image=MetadataImage(),
             purgatory=purgatory,
             attempt=asyncio.ensure_future,
+            fetches=OneATurn(),
         )
 
     def request_is_read(self) -> None:

@@ -9,7 +9,7 @@ from barnabas_broker.handlers.topic_rights import lacking
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.wire.fetch import FetchRequest, FetchTopic
 from barnabas_core.acls import AclOperation, ResourceType
-from barnabas_core.loop_turns import FETCHED_PARTITIONS, next_turn, slices
+from barnabas_core.loop_turns import FETCHED_PARTITIONS, slices
 
 
 def answer_follower(
@@ -51,9 +51,9 @@ class AuthorizedFetch(ConsumerFetch):
         if len(asked) <= FETCHED_PARTITIONS:
             return
         for some in slices(asked, lambda _: 1, FETCHED_PARTITIONS, FETCHED_PARTITIONS):
+            await self._environment.fetches.next_turn()
             rights = rights_of(self._environment, self._channel.client)
             refused |= lacking(self._environment, rights, AclOperation.READ, some)
-            await next_turn()
         self.refuse(refused)
 
     def try_complete(self, changed: WaitList) -> bool:

@@ -30,7 +30,7 @@ from barnabas_broker.wire.fetch import (
 from barnabas_broker.wire.framing import Part
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.loop_turns import FETCHED_PARTITIONS, in_turns
+from barnabas_core.loop_turns import FETCHED_PARTITIONS
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
@@ -118,7 +118,7 @@ class ConsumerFetch:
         asked = ((number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions)
         try:
             await self._refuse_in_slices()
-            async for number, wanted in in_turns(asked, FETCHED_PARTITIONS):
+            async for number, wanted in self._environment.fetches.slices(asked, FETCHED_PARTITIONS):
                 if self._is_given_up:
                     return
                 topic, results = self._results[number]

@@ -18,7 +18,7 @@ from barnabas_broker.handlers.broker_loggers import BrokerLoggers
 from barnabas_broker.handlers.client_quotas import ClientQuotas
 from barnabas_broker.handlers.departed_brokers import NOBODY, DepartedBrokers
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.handlers.large_responses import LargeResponses, OneATurn
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -99,6 +99,8 @@ class HandlerEnvironment:
     """The encryption of password configs; None if the broker has no store for secrets."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
+    fetches: OneATurn = field(default_factory=OneATurn)
+    """The turns of the event loop in which large Fetch requests read partitions; each turn has one slice of one."""
     quotas: ClientQuotas = field(init=False)
     departed: DepartedBrokers = field(init=False)
 

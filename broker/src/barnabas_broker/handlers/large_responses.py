@@ -4,7 +4,7 @@ Each turn works on only one of them; otherwise a hundred of them would make each
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from itertools import count
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -87,6 +87,27 @@ class SharedTurn(FairTurn):
             await self._wait(self)
             self.begin()
             self.take()
+
+
+class OneATurn:
+    """Let one of many long works go on in each turn of the event loop, the one that has waited longest."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def next_turn(self) -> None:
+        """Wait for a turn of the event loop that no other work has got from here."""
+        async with self._lock:
+            await next_turn()
+
+    async def slices(self, things: Iterable[T], a_turn: int) -> AsyncIterator[T]:
+        """Yield all items, at most `a_turn` in each of these turns; for items of equal cost."""
+        for number, thing in enumerate(things):
+            if number % a_turn == 0:
+                await self.next_turn()
+            yield thing
 
 
 class _Waiting(NamedTuple):

@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 
 PARTITIONS_MAX: Final = 50_000
 """The maximum number of array elements in a request about topics and partitions."""
+CHANGED_TOPICS_MAX: Final = 30_000
+"""The maximum number of array elements in a request that deletes topics or creates partitions."""
 NAMES_MAX: Final = 10_000
 """The maximum number of array elements in any other request, for example of groups, users or ACLs."""
-FETCHED_MAX: Final = 40_000
+FETCHED_MAX: Final = 30_000
 """The maximum number of topics and partitions in a Fetch."""
 
 
@@ -65,7 +67,7 @@ _SPECS: Final = (
     ApiSpec(SASL_HANDSHAKE, "SaslHandshake", 0, 1, None),
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 5, 3),
     ApiSpec(19, "CreateTopics", 2, 7, 5, PARTITIONS_MAX),
-    ApiSpec(20, "DeleteTopics", 1, 6, 4, PARTITIONS_MAX),
+    ApiSpec(20, "DeleteTopics", 1, 6, 4, CHANGED_TOPICS_MAX),
     ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
@@ -82,7 +84,7 @@ _SPECS: Final = (
     ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2, PARTITIONS_MAX),
     ApiSpec(35, "DescribeLogDirs", 1, 5, 2, PARTITIONS_MAX),
     ApiSpec(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
-    ApiSpec(37, "CreatePartitions", 0, 3, 2, PARTITIONS_MAX),
+    ApiSpec(37, "CreatePartitions", 0, 3, 2, CHANGED_TOPICS_MAX),
     ApiSpec(38, "CreateDelegationToken", 1, 3, 2),
     ApiSpec(39, "RenewDelegationToken", 1, 2, 2),
     ApiSpec(40, "ExpireDelegationToken", 1, 2, 2),

@@ -64,7 +64,7 @@ _NOTHING_ELSE: Final = b"\0\0\1\1\0"
 """The end of a request that has no forgotten topics, no rack and no tagged fields."""
 _ONE: Final = 2
 """The encoded length prefix of a compact array with one element: the number of elements plus 1."""
-TOPICS_MAX: Final = 20_000
+TOPICS_MAX: Final = 15_000
 """The maximum number of topics in a Fetch request; its partitions are counted beside FETCHED_MAX."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")

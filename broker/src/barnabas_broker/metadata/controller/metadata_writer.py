@@ -6,7 +6,7 @@ broker's image holds the change, so that a client sees its own changes in later 
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
@@ -179,8 +179,8 @@ class MetadataWriter(PartitionStateWriter):
                 failures[name] = outcome.code
         return failures
 
-    async def delete_topics(self, topics: Collection[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
-        """Delete topics; return, for each name or id in the request, the deleted topic or the error.
+    async def delete_topics(self, topics: Sequence[str | UUID]) -> dict[str | UUID, TopicDocument | ApiError]:
+        """Delete topics, each named once; return, for each name or id, the deleted topic or the error.
 
         A topic counts as deleted once its tombstone is written: if this broker then fails, the controller completes the
         deletion. A topic can be deleted even if the metadata of some of its partitions is missing. A topic id is
@@ -188,7 +188,7 @@ class MetadataWriter(PartitionStateWriter):
         an unknown id for one that was deleted.
         """
         try:
-            if any(isinstance(topic, UUID) and self._image.topic_name(topic) is None for topic in topics):
+            if [each async for each in in_turns(topics, OUTCOMES) if self._is_unknown_id(each)]:
                 await self._image.reached(await self._store.latest_revision())
         except StoreUnavailable as error:
             message = f"the metadata store does not answer: {error}"
@@ -203,7 +203,7 @@ class MetadataWriter(PartitionStateWriter):
             found[topic] = document
             return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
 
-        outcomes = await self._carry_out(list(dict.fromkeys(topics)), each(decide))
+        outcomes = await self._carry_out(topics, each(decide))
         buried = [
             found[topic]
             async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)
@@ -214,6 +214,9 @@ class MetadataWriter(PartitionStateWriter):
             topic: outcome if isinstance(outcome, ApiError) else _answer(gone.get(found[topic].name), found[topic])
             async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)
         }
+
+    def _is_unknown_id(self, topic: str | UUID) -> bool:
+        return isinstance(topic, UUID) and self._image.topic_name(topic) is None
 
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
