@@ -155,6 +155,11 @@ IMAGE_BYTES: Final = 32 * 1024
 The limit corresponds to 500 to 800 partitions. A single document may be larger.
 """
 ACCEPTED_CONNECTIONS: Final = 128
+ACCEPTED_WHILE_BEHIND: Final = 16
+"""The maximum number of connections that one turn of the event loop accepts while others wait for their turn.
+
+A turn closes 50 to 100 connections, so those that are closed at once do not pile up.
+"""
 WOKEN_CONNECTIONS: Final = 16
 """The maximum number of connections that one turn of the event loop resumes when memory for requests becomes free.
 

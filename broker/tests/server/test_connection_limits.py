@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 
 import pytest
 
@@ -12,8 +13,11 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.listener import TURNED_AWAY_MAX, Listener, SocketSettings
 from barnabas_broker.server.newcomers import Admission, ConnectionLimits
 from barnabas_core.config.definitions import INT_MAX
+from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS, CONNECTION_S, LOOP_SHARE
 from harness.deadline import PATIENCE_S
 
+STRANGERS = 1_500
+READINGS_IN_A_TURN = 100
 NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
 
 
@@ -157,3 +161,26 @@ async def test_clients_over_the_quota_of_their_address_take_no_slots_and_few_soc
         assert await answers(turned_away[-1]) is False
         for each in (broker, *turned_away):
             each.close()
+
+
+async def test_clients_that_disconnect_at_once_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings, accepted, most = count(), list[str](), 0
+
+    def now_s() -> float:
+        return next(readings) * CONNECTION_S / READINGS_IN_A_TURN
+
+    def accept(address: str) -> int:
+        accepted.append(address)
+        return 0
+
+    async with listening(Limits(), wait_ms=accept) as (listener, ports), asyncio.timeout(PATIENCE_S):
+        for _ in range(STRANGERS):
+            socket.create_connection(("127.0.0.1", ports["CLIENTS"])).close()
+        # In each turn the connections use up their share, and then have time to close a few.
+        monkeypatch.setattr(LOOP_SHARE, "ends_s", 0.0)
+        monkeypatch.setattr(LOOP_SHARE, "now_s", now_s)
+        monkeypatch.setattr("barnabas_broker.server.connection.perf_counter", now_s)
+        while len(accepted) < STRANGERS or listener.connections:
+            await asyncio.sleep(0)
+            most = max(most, len(listener.connections))
+    assert most <= 3 * ACCEPTED_CONNECTIONS

@@ -106,6 +106,11 @@ class TurnShare:
         self._left: deque[Callable[[], object]] = deque()
         self._is_scheduled = False
 
+    @property
+    def is_behind(self) -> bool:
+        """True if connections wait for a turn."""
+        return bool(self._left)
+
     def leave(self, go_on: Callable[[], object]) -> None:
         """Call `go_on` in the next turn of the event loop that has time left."""
         self._left.append(go_on)

@@ -19,7 +19,7 @@ from barnabas_broker.server.sasl_listener import TLS, AuthenticationCounts
 from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
 from barnabas_broker.server.tls_stream import Handshakes, ServerTls
 from barnabas_broker.server.transport import PlainTransport, Transport
-from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS
+from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS, ACCEPTED_WHILE_BEHIND
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +196,8 @@ class Listener:
             self._close_excess()
 
     def _accept_some(self, listening: socket.socket, name: str, limits: ConnectionLimits) -> None:
-        for _ in range(ACCEPTED_CONNECTIONS):
+        # Clients that connect and disconnect in a loop would otherwise pile up before everybody who logs in.
+        for _ in range(ACCEPTED_WHILE_BEHIND if self._share.is_behind else ACCEPTED_CONNECTIONS):
             wait_s = self._admission.wait_s(name, limits, self._loop.time())
             if wait_s > 0:
                 self._accept_later(listening, wait_s)
