@@ -22,9 +22,11 @@ from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.loop_turns import OUTCOMES, slices
 from barnabas_core.topic_partition import TopicIdPartition, TopicPartition
 
 RequestGroup: TypeAlias = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+RequestTopic: TypeAlias = RequestGroup.DescribeShareGroupOffsetsRequestTopic
 Group: TypeAlias = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 Topic: TypeAlias = Group.DescribeShareGroupOffsetsResponseTopic
 Partition: TypeAlias = Topic.DescribeShareGroupOffsetsResponsePartition
@@ -39,6 +41,8 @@ class _Asked(NamedTuple):
     name: str
     topic_id: UUID | None
     partitions: Sequence[int]
+    partition_count: int
+    """The number of partitions that the topic has."""
 
 
 async def handle(
@@ -57,11 +61,11 @@ async def _group(environment: HandlerEnvironment, answer: AnswerInTurns, rights:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if not rights.may(AclOperation.DESCRIBE, ResourceType.GROUP, asked.group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        topics = _asked(environment, asked)
+        topics = await _asked(environment, answer, asked)
     except ApiError as error:
         refusal = Group(group_id=asked.group_id, error_code=error.code, error_message=error.message)
         return answer.encoded(("groups",), refusal)
-    may = [rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, each.name) for each in topics]
+    may = [rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, each.name) async for each in answer.along(topics)]
     seen = [each for each, is_allowed in zip(topics, may, strict=True) if is_allowed]
     answered = [await _topic(environment, answer, asked.group_id, each) async for each in answer.over(seen)]
     if asked.topics is not None:
@@ -70,21 +74,24 @@ async def _group(environment: HandlerEnvironment, answer: AnswerInTurns, rights:
     return answer.encoded(("groups",), Group(group_id=asked.group_id, topics=answered, error_message=None))
 
 
-def _asked(environment: HandlerEnvironment, asked: RequestGroup) -> list[_Asked]:
+async def _asked(environment: HandlerEnvironment, answer: AnswerInTurns, asked: RequestGroup) -> list[_Asked]:
     """Return the topics of a request, or all topics where the group has share state. Raises ApiError."""
     image = environment.image
     if asked.topics is not None:
-        found = ((each, image.topics.get(each.topic_name)) for each in asked.topics)
-        return [
-            _Asked(each.topic_name, None if document is None else document.topic_id, each.partitions)
-            for each, document in found
-        ]
+        return [_named(environment, each) async for each in answer.over(asked.topics)]
     group = environment.groups.share.group(asked.group_id)
     return [
-        _Asked(each.name, topic_id, sorted(each.partitions))
-        for topic_id, each in group.topics.initialized.items()
+        _Asked(each.name, topic_id, sorted(each.partitions), max(each.partitions, default=0) + 1)
+        async for topic_id, each in answer.over(group.topics.initialized.items())
         if image.topic_name(topic_id) is not None
     ]
+
+
+def _named(environment: HandlerEnvironment, asked: RequestTopic) -> _Asked:
+    document = environment.image.topics.get(asked.topic_name)
+    if document is None:
+        return _Asked(asked.topic_name, None, asked.partitions, 0)
+    return _Asked(asked.topic_name, document.topic_id, asked.partitions, len(document.partitions))
 
 
 def _hidden(asked: _Asked) -> Topic:
@@ -97,10 +104,27 @@ def _hidden(asked: _Asked) -> Topic:
 
 
 async def _topic(environment: HandlerEnvironment, answer: AnswerInTurns, group_id: str, asked: _Asked) -> Topic:
+    partitions = list[Partition]()
+    for numbers in slices(asked.partitions, lambda _: 1, OUTCOMES, OUTCOMES):
+        partitions += await _partitions(environment, answer, group_id, asked._replace(partitions=numbers))
+    return answer.encoded(
+        ("groups", "topics"), Topic(topic_name=asked.name, topic_id=asked.topic_id or _NO_ID, partitions=partitions)
+    )
+
+
+async def _partitions(
+    environment: HandlerEnvironment, answer: AnswerInTurns, group_id: str, asked: _Asked
+) -> list[Partition]:
+    """Return the answers for a few partitions of a topic; those that it does not have are asked of nobody."""
     outcomes: Mapping[TopicIdPartition, ShareOutcome] = {}
     topic_id, ends = asked.topic_id, dict[TopicPartition, int]()
     if topic_id is not None:
-        entries = [ReadEntry(TopicIdPartition(topic_id, number), _ANY_LEADER) for number in asked.partitions]
+        existing = range(asked.partition_count)
+        entries = [
+            ReadEntry(TopicIdPartition(topic_id, number), _ANY_LEADER)
+            for number in asked.partitions
+            if number in existing
+        ]
         outcomes = await awaited(partial(environment.groups.share.read_summary, group_id, entries))
         known = [TopicPartition(asked.name, each.partition) for each, outcome in outcomes.items() if _has_lag(outcome)]
         ends = await _ends(environment, known, environment.groups.share.is_read_committed(group_id))
@@ -109,10 +133,7 @@ async def _topic(environment: HandlerEnvironment, answer: AnswerInTurns, group_i
         outcome = None if topic_id is None else outcomes.get(TopicIdPartition(topic_id, number))
         return _partition(number, outcome, ends.get(TopicPartition(asked.name, number)))
 
-    partitions = await answer.elements(("groups", "topics", "partitions"), asked.partitions, answered)
-    return answer.encoded(
-        ("groups", "topics"), Topic(topic_name=asked.name, topic_id=topic_id or _NO_ID, partitions=partitions)
-    )
+    return await answer.elements(("groups", "topics", "partitions"), asked.partitions, answered)
 
 
 async def _ends(

@@ -8,8 +8,10 @@ from typing import Final, NamedTuple
 
 PARTITIONS_MAX: Final = 50_000
 """The maximum number of array elements in a request about topics and partitions."""
-CHANGED_TOPICS_MAX: Final = 30_000
-"""The maximum number of array elements in a request that deletes topics or creates partitions."""
+TOPICS_MAX: Final = 30_000
+"""The maximum number of array elements in a request that names topics, and hardly ever their partitions."""
+SHARE_STATES_MAX: Final = 20_000
+"""The maximum number of array elements in a request of a broker to a share coordinator, which has a few thousand."""
 NAMES_MAX: Final = 10_000
 """The maximum number of array elements in any other request, for example of groups, users or ACLs."""
 FETCHED_MAX: Final = 30_000
@@ -67,7 +69,7 @@ _SPECS: Final = (
     ApiSpec(SASL_HANDSHAKE, "SaslHandshake", 0, 1, None),
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 5, 3),
     ApiSpec(19, "CreateTopics", 2, 7, 5, PARTITIONS_MAX),
-    ApiSpec(20, "DeleteTopics", 1, 6, 4, CHANGED_TOPICS_MAX),
+    ApiSpec(20, "DeleteTopics", 1, 6, 4, TOPICS_MAX),
     ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
@@ -84,7 +86,7 @@ _SPECS: Final = (
     ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2, PARTITIONS_MAX),
     ApiSpec(35, "DescribeLogDirs", 1, 5, 2, PARTITIONS_MAX),
     ApiSpec(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
-    ApiSpec(37, "CreatePartitions", 0, 3, 2, CHANGED_TOPICS_MAX),
+    ApiSpec(37, "CreatePartitions", 0, 3, 2, TOPICS_MAX),
     ApiSpec(38, "CreateDelegationToken", 1, 3, 2),
     ApiSpec(39, "RenewDelegationToken", 1, 2, 2),
     ApiSpec(40, "ExpireDelegationToken", 1, 2, 2),
@@ -109,16 +111,16 @@ _SPECS: Final = (
     ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, PARTITIONS_MAX),
     ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
-    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, TOPICS_MAX),
     ApiSpec(76, "ShareGroupHeartbeat", 1, 1, 0),
     ApiSpec(77, "ShareGroupDescribe", 1, 1, 0),
     ApiSpec(78, "ShareFetch", 1, 2, 0, PARTITIONS_MAX),
     ApiSpec(79, "ShareAcknowledge", 1, 2, 0, PARTITIONS_MAX),
-    ApiSpec(83, "InitializeShareGroupState", 0, 0, 0, PARTITIONS_MAX),
-    ApiSpec(84, "ReadShareGroupState", 0, 0, 0, PARTITIONS_MAX),
-    ApiSpec(85, "WriteShareGroupState", 0, 1, 0, PARTITIONS_MAX),
-    ApiSpec(86, "DeleteShareGroupState", 0, 0, 0, PARTITIONS_MAX),
-    ApiSpec(87, "ReadShareGroupStateSummary", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(83, "InitializeShareGroupState", 0, 0, 0, SHARE_STATES_MAX),
+    ApiSpec(84, "ReadShareGroupState", 0, 0, 0, SHARE_STATES_MAX),
+    ApiSpec(85, "WriteShareGroupState", 0, 1, 0, SHARE_STATES_MAX),
+    ApiSpec(86, "DeleteShareGroupState", 0, 0, 0, SHARE_STATES_MAX),
+    ApiSpec(87, "ReadShareGroupStateSummary", 0, 1, 0, SHARE_STATES_MAX),
     ApiSpec(90, "DescribeShareGroupOffsets", 0, 1, 0, PARTITIONS_MAX),
     ApiSpec(91, "AlterShareGroupOffsets", 0, 0, 0, PARTITIONS_MAX),
     ApiSpec(92, "DeleteShareGroupOffsets", 0, 0, 0),
