@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from coordinator_world import Client, World, stable
-from group_script import AT_ONCE
+from group_script import AT_ONCE, subscription
 
+from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_core.errors import ApiError, ErrorCode
@@ -159,6 +160,22 @@ def test_a_group_that_is_too_large_after_a_restart_rebalances(world: World) -> N
     second.join()
     assert first.joined[-1].error is ErrorCode.NONE
     assert second.joined[-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_group_takes_no_member_whose_metadata_does_not_fit_but_lets_others_join_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Client(world, "a"), Client(world, "b")
+    stable(world, first)
+    size = len(subscription(["flights"]))
+    monkeypatch.setattr(rebalance, "METADATA_BYTES_MAX", 2 * size - 1)
+    second.join()
+    first.join()
+    assert first.joined[-1].error is ErrorCode.NONE
+    monkeypatch.setattr(rebalance, "METADATA_BYTES_MAX", 2 * size)
+    second.join()
+    first.join()
+    assert [each.error for each in second.joined] == [ErrorCode.GROUP_MAX_SIZE_REACHED, ErrorCode.NONE]
 
 
 # Unknown groups and refused requests

@@ -169,6 +169,8 @@ class Machine(RuleBasedStateMachine):
         assert set(group.static_members.values()) <= group.members.keys()
         counted = Counter(protocol.name for member in group.members.values() for protocol in member.protocols)
         assert +group.protocol_counts == counted
+        held = [protocol.metadata for member in group.members.values() for protocol in member.protocols]
+        assert group.metadata_bytes == sum(map(len, held))
         assert group.pending_syncs <= group.members.keys()
         assert not group.pending_joins.keys() & group.members.keys()
         if group.state in (GroupState.EMPTY, GroupState.DEAD):

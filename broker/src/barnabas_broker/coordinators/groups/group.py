@@ -8,7 +8,7 @@ lines.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final
@@ -91,6 +91,8 @@ class Group:
     wake_ms: int | None = None
     protocol_counts: Counter[str] = field(default_factory=Counter)
     """The number of members that support each protocol."""
+    metadata_bytes: int = 0
+    """The bytes of the metadata of all members, for all their protocols."""
 
     def add(self, member: Member, protocol_type: str) -> None:
         """Add a member; the first member becomes the leader and determines the group's protocol type."""
@@ -100,11 +102,19 @@ class Group:
         self.pending_joins.pop(member.member_id, None)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
-        self.protocol_counts.update(_names(member.protocols))
+        self._count(member.protocols)
         if self.leader is None:
             self.leader = member.member_id
         if self.join_deadline is not None and self.join_deadline.is_initial:
             self.join_deadline.new_member_added = True
+
+    def _count(self, protocols: Sequence[MemberProtocol]) -> None:
+        self.protocol_counts.update(_names(protocols))
+        self.metadata_bytes += metadata_bytes(protocols)
+
+    def _discount(self, protocols: Sequence[MemberProtocol]) -> None:
+        self.protocol_counts.subtract(_names(protocols))
+        self.metadata_bytes -= metadata_bytes(protocols)
 
     def give_id(self, member_id: str, deadline_ms: int) -> None:
         """Register a member id that was given to a client, which has to send JoinGroup with it before the deadline."""
@@ -118,7 +128,7 @@ class Group:
         """Remove a member; if the leader is removed, the first other member becomes the leader."""
         member = self.members.pop(member_id)
         self.pending_syncs.discard(member_id)
-        self.protocol_counts.subtract(_names(member.protocols))
+        self._discount(member.protocols)
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
         if self.leader == member_id:
@@ -146,9 +156,9 @@ class Group:
 
     def await_generation(self, member: Member, request: JoinRequest, token: Token) -> None:
         """Update a member from its JoinGroup request; the request is answered when the next generation begins."""
-        self.protocol_counts.subtract(_names(member.protocols))
+        self._discount(member.protocols)
         member.protocols = request.protocols
-        self.protocol_counts.update(_names(request.protocols))
+        self._count(request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
         member.awaiting_join = token
@@ -331,3 +341,8 @@ class Group:
 def _names(protocols: Iterable[MemberProtocol]) -> set[str]:
     """Return the distinct protocol names, because a client may name a protocol twice."""
     return {protocol.name for protocol in protocols}
+
+
+def metadata_bytes(protocols: Iterable[MemberProtocol]) -> int:
+    """Return the bytes of a member's metadata for all its protocols."""
+    return sum([len(protocol.metadata) for protocol in protocols])

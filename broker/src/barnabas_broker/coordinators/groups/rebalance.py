@@ -7,7 +7,7 @@ are removed; static members stay until their session times out. After the remova
 
 from typing import Final
 
-from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline
+from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDeadline, metadata_bytes
 from barnabas_broker.coordinators.groups.member import Member, subscribed_topics
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
@@ -30,6 +30,11 @@ _FIRST_PAUSE_MS: Final = 100
 
 The value is the default `retry.backoff.ms` of clients.
 """
+METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The maximum size in bytes of the metadata of all members of a group, which the coordinator holds in memory.
+
+The metadata for one protocol has to fit into a record anyway, which has 1 MiB unless `message.max.bytes` is higher.
+"""
 _PAUSE_MS_MAX: Final = 5_000
 _PAUSE_DOUBLINGS_MAX: Final = 6
 """The number of doublings after which the minimum duration of the join phase is at its limit, `_PAUSE_MS_MAX`."""
@@ -51,7 +56,8 @@ def join(group: Group, request: JoinRequest, token: Token, step: Step) -> None:
 def _refusal(group: Group, request: JoinRequest, config: BrokerConfig) -> ErrorCode:
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if not _has_room(group, request.member_id, config.group_max_size):
+    fits = _metadata_after(group, request) <= METADATA_BYTES_MAX
+    if not fits or not _has_room(group, request.member_id, config.group_max_size):
         return ErrorCode.GROUP_MAX_SIZE_REACHED
     if not _is_supported(group, request):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -79,6 +85,13 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         return member is not None
     joined = sum(other.awaiting_join is not None for other in group.members.values())
     return joined < max_size or (member is not None and member.awaiting_join is not None)
+
+
+def _metadata_after(group: Group, request: JoinRequest) -> int:
+    """Return the bytes of the metadata of all members after the JoinGroup."""
+    member = group.members.get(request.member_id)
+    replaced = 0 if member is None else metadata_bytes(member.protocols)
+    return group.metadata_bytes - replaced + metadata_bytes(request.protocols)
 
 
 def _refuse(group: Group, request: JoinRequest, token: Token, error: ErrorCode, step: Step) -> None:
