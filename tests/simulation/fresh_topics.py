@@ -17,6 +17,7 @@ from simulation.loop import Host
 from simulation.transactional_client import Lost, TransactionalClient
 
 LANES: Final = 3
+REPLICAS: Final = 3
 ABSENT_S_MAX: Final = 1.5
 """The longest time between a deletion and the next topic of the same name."""
 OPEN_S_MAX: Final = 1.5
@@ -49,6 +50,8 @@ class FreshTopics:
         deletes: bool,
     ) -> None:
         self.is_stopping = False
+        self.read_all: ReadAll | None = None
+        """The function with which each topic is checked before its deletion, once all faults are healed."""
         self._cluster = cluster
         self._make_client = make_client
         self._random = random
@@ -74,6 +77,8 @@ class FreshTopics:
             for _ in range(self._random.randint(1, TRANSACTIONS_MAX)):
                 await self._write(topic)
             if self._deletes and not self.is_stopping and self._random.random() < 0.8:
+                if self.read_all is not None:
+                    await self._check_topic(topic, self.read_all)
                 del self._committed[topic]
                 await self._until(topic, exists=False)
                 await asyncio.sleep(self._random.uniform(0, ABSENT_S_MAX))
@@ -84,7 +89,7 @@ class FreshTopics:
             broker = self._random.choice(self._cluster.brokers)
             if broker.is_serving and broker.node is not None and broker.host is not None:
                 writer = broker.node.handler_environment.metadata_writer
-                work = writer.create_topics([NewTopic(topic, 1, 3)]) if exists else writer.delete_topics([topic])
+                work = writer.create_topics([NewTopic(topic, 1, REPLICAS)]) if exists else writer.delete_topics([topic])
                 await self._work(broker.host, work)
             await asyncio.sleep(0.1)
 
@@ -119,10 +124,13 @@ class FreshTopics:
 
     async def check(self, read_all: ReadAll) -> None:
         """Check the records of all topics that exist."""
-        for topic, committed in self._committed.items():
-            found = await read_all(topic, 0)
-            for value in committed:
-                if found.count(value) != 1:
-                    self._violation(f"fresh: {value} is committed, and {found.count(value)} times in {topic}: {found}")
-            for value in self._aborted.intersection(found):
-                self._violation(f"fresh: {value} was aborted, and is in {topic}")
+        for topic in self._committed:
+            await self._check_topic(topic, read_all)
+
+    async def _check_topic(self, topic: str, read_all: ReadAll) -> None:
+        found = await read_all(topic, 0)
+        for value in self._committed[topic]:
+            if found.count(value) != 1:
+                self._violation(f"fresh: {value} is committed, and {found.count(value)} times in {topic}: {found}")
+        for value in self._aborted.intersection(found):
+            self._violation(f"fresh: {value} was aborted, and is in {topic}")

@@ -13,16 +13,21 @@ from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
 from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
-from simulation import faults, transaction_story
+from simulation import backups, fresh_topics, transaction_story
 from simulation.cluster import SimulatedBroker, SimulatedCluster
 from simulation.compaction import WILD
+from simulation.fresh_topics import FreshTopics
 from simulation.helper import SimulatedHelper
 
 LOOK_S: Final = 0.01
-OFTEN: Final = 12
 LOOKS_MAX: Final = 1000
 OFF_S: Final = 1.0
 LATE_S: Final = 3.0
+WATCH_LATE_S: Final = 1.5
+COMMITTED: Final = 60
+"""The transactions after which a run with topics that are made again ends."""
+OPEN_S: Final = 3.5
+"""The longest time for which transactions to new topics are open; they time out after 4 s."""
 
 
 @contextmanager
@@ -109,9 +114,24 @@ def _log_of_one_alone(brokers: Sequence[SimulatedBroker], helper: SimulatedHelpe
 
 @contextmanager
 def delays_watches_while_topics_are_made_again() -> Iterator[None]:
-    """Let the metadata reach brokers late in every seed, mostly, while topics are deleted and made again."""
+    """Let the metadata reach some broker late whenever a topic is made, mostly in place of a deleted one.
+
+    Topics are checked only after the faults, so that the run goes on for longer then.
+    """
+    until = FreshTopics._until
+
+    async def late(self: FreshTopics, topic: str, *, exists: bool) -> None:
+        if exists:
+            cluster, name = self._cluster, self._random.choice(self._cluster.brokers).name
+            cluster.note(f"set up: the metadata reaches {name} late, while {topic} is made")
+            cluster.store.late_s[name] = WATCH_LATE_S
+            cluster.loop.call_later(WATCH_LATE_S, lambda: cluster.store.late_s.pop(name, None))
+        await until(self, topic, exists=exists)
+
     with (
-        patch.object(faults, "DELAYED_WATCHES", OFTEN),
+        patch.object(FreshTopics, "_until", late),
+        patch.object(fresh_topics, "REPLICAS", 2),  # A late replica would delay the transaction, too.
+        patch.object(transaction_story, "COMMITTED_MIN", COMMITTED),
         patch.object(transaction_story, "FRESH_SHARE", 1.0),
         patch.object(transaction_story, "BACKUP_SHARE", 0.0),
     ):
@@ -120,8 +140,16 @@ def delays_watches_while_topics_are_made_again() -> Iterator[None]:
 
 @contextmanager
 def puts_an_older_backup_back() -> Iterator[None]:
-    """Put the metadata store back to a backup in every seed, while transactions to new topics are open."""
-    with patch.object(transaction_story, "FRESH_SHARE", 1.0), patch.object(transaction_story, "BACKUP_SHARE", 1.0):
+    """Put the metadata store back to a backup in every seed, while all brokers are down.
+
+    Transactions to new topics are open for longer, and so are most of them at that moment.
+    """
+    with (
+        patch.object(transaction_story, "FRESH_SHARE", 1.0),
+        patch.object(transaction_story, "BACKUP_SHARE", 1.0),
+        patch.object(backups, "DOWN_SHARE", 1.0),
+        patch.object(fresh_topics, "OPEN_S_MAX", OPEN_S),
+    ):
         yield
 
 

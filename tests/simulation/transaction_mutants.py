@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
+from barnabas_broker.app import coordinators as app_coordinators
 from barnabas_broker.coordinators.groups import coordinator as group_coordinator
 from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
 from barnabas_broker.coordinators.transactions import decisions, gate, shard
@@ -21,6 +22,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
 )
 from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
+from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.logs import truncation
@@ -327,10 +329,15 @@ def goes_by_the_tombstone_of_an_earlier_topic() -> Iterator[None]:
 
     with (
         delays_watches_while_topics_are_made_again(),
-        patch.object(gate, "state_of", lambda image, partition: state_of(image, partition) or UNMADE),
+        patch.object(gate, "state_of", _state_or_unmade),
+        patch.object(app_coordinators, "state_of", _state_or_unmade),
         patch.object(MarkerSender, "__init__", hasty),
     ):
         yield
+
+
+def _state_or_unmade(image: MetadataImage, partition: TopicPartition) -> PartitionState:
+    return state_of(image, partition) or UNMADE
 
 
 UNDECIDED: Final = r"^(torn|lost|aborted and seen|seen and gone): "
@@ -369,6 +376,7 @@ TRANSACTION_SEEDS: Final[Mapping[str, int]] = {
     "answers-an-end-before-it-is-committed": 9,
     "completes-before-the-markers-are-written": 2,
     "forgets-aborted-transactions-in-a-truncation": 6,
+    "goes-by-the-tombstone-of-an-earlier-topic": 2,
     "sends-markers-before-the-decision-is-committed": 6,
 }
 """The seeds from which the search begins, if not 0."""

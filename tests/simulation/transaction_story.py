@@ -138,6 +138,7 @@ class Story:
             producing.append(asyncio.ensure_future(self._backups.restore()))
         self.cluster.note("all is mended")
         self.cluster.heal()
+        self._fresh.read_all = self._read_values
         accepting = asyncio.ensure_future(self._losses.accept_in_time())
         await self._until_enough_is_committed()
         for each in self._producers:
