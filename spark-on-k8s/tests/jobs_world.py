@@ -25,6 +25,7 @@ from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
+from harness.soak import size
 from harness.stock_client import StockClient
 
 JARS = default_folder()
@@ -32,10 +33,14 @@ SMALL = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     "spark.sql.adaptive.enabled": "false",
+    # Spark compiles code for each query, which costs more than to interpret the query for a few records.
+    "spark.sql.codegen.wholeStage": size("false", "true"),
+    "spark.sql.codegen.factoryMode": size("NO_CODEGEN", "FALLBACK"),
     **ONE_TASK_EACH,
 }
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
-"""Options that suit a JVM that lives for a short time."""
+NOT_VERIFIED = "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+SHORT_LIVED = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData {NOT_VERIFIED}"
+"""Options that suit a JVM that lives for a short time: it trusts the classes of the jars."""
 QUIET_S = 3.0
 """The time that tests wait for what a failed task may still write."""
 FIRST_MS = 1_357_000_000_000  # 2013-01-01 at 00:26:40 UTC.
