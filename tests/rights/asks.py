@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.handlers.api_rights import API_RIGHTS, LATEST, Need
+from barnabas_broker.handlers.guard import API_RIGHTS, LATEST, Need
 from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from barnabas_broker.handlers.api_rights import API_RIGHTS
+from barnabas_broker.handlers.guard import API_RIGHTS
 from rights.asks import ASKS
 from rights.cells import Way, cells, users
 from rights.expected import ANSWERS, DIFFERENCES, leaks, lines_of

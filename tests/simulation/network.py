@@ -16,7 +16,7 @@ from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client, user_principal
-from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.wire.framing import FileSlice, MalformedRequest, Part
 from simulation.loop import Host, SimulatedLoop

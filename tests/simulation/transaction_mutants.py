@@ -21,7 +21,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     Transaction,
 )
 from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
-from barnabas_broker.handlers import appender, fetch, list_offsets, transactional_append
+from barnabas_broker.handlers import fetch, list_offsets, pending_produce, produce
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
@@ -143,7 +143,7 @@ def commits_offsets_at_once() -> Iterator[None]:
 @contextmanager
 def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
     """A new leader uses only its own log, not the coordinator's epoch of the producer."""
-    verify = transactional_append._verify
+    verify = pending_produce._verify
 
     async def mistaken(appender: Any, partition: Partition, answer: Any) -> None:
         try:
@@ -152,7 +152,7 @@ def takes_batches_of_fenced_producers_after_a_failover() -> Iterator[None]:
             if error.code is not ErrorCode.INVALID_PRODUCER_EPOCH or partition.leader_epoch == 0:
                 raise
 
-    with patch.object(transactional_append, "_verify", mistaken):
+    with patch.object(pending_produce, "_verify", mistaken):
         yield
 
 
@@ -164,7 +164,7 @@ def appends_without_asking_the_coordinator() -> Iterator[None]:
         return appender.append_checked(partition, batch, header, place)
 
     with (
-        patch.object(appender, "append_in_transaction", mistaken),
+        patch.object(produce, "append_in_transaction", mistaken),
         patch.object(ProducerStates, "_check_in_transaction", lambda *_: None),
     ):
         yield
@@ -177,7 +177,7 @@ def verifies_nothing_and_appends() -> Iterator[None]:
     async def mistaken(*_: Any, **__: Any) -> None:
         return None
 
-    with patch.object(transactional_append, "_verify", mistaken):
+    with patch.object(pending_produce, "_verify", mistaken):
         yield
 
 

@@ -11,7 +11,6 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.handlers import channel, produce
-from barnabas_broker.handlers.appender import Appender
 from barnabas_broker.handlers.batch_trust import (
     FIRST_BATCHES,
     BatchTrust,
@@ -19,6 +18,7 @@ from barnabas_broker.handlers.batch_trust import (
     InvalidOutcome,
 )
 from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.handlers.produce import Appender
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
 from barnabas_broker.storage.helper_worker import Worker

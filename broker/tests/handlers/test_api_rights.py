@@ -7,9 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.handlers.api_rights import API_RIGHTS, Need
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.guard import guarded
+from barnabas_broker.handlers.guard import API_RIGHTS, Need, guarded
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.apis import API_SPECS

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from barnabas_broker.handlers.broker_loggers import BrokerLoggers, check_this_broker
+from barnabas_broker.handlers.handler_environment import BrokerLoggers, check_this_broker
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_core.errors import ApiError, ErrorCode
 

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, VERSION, FetchedBroker
 
 from barnabas_broker.handlers import fetch
-from barnabas_broker.handlers.authorized_fetch import AuthorizedFetch
+from barnabas_broker.handlers.fetch import AuthorizedFetch
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.loop_turns import FETCHED_PARTITIONS

@@ -11,8 +11,7 @@ from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
+from barnabas_broker.handlers.large_responses import CloseConnection, LargeResponses, SharedTurn
 from barnabas_broker.wire.messages import DescribeConfigsResponse
 from barnabas_core.errors import ErrorCode
 

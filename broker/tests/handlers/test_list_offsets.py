@@ -12,8 +12,7 @@ from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.handlers import list_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.large_responses import BYTES_MAX, LargeResponses
+from barnabas_broker.handlers.large_responses import BYTES_MAX, CloseConnection, LargeResponses
 from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset
 from barnabas_broker.wire.messages import ListOffsetsRequest

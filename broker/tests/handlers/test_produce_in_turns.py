@@ -10,10 +10,9 @@ from asked_in_turns import SlowClock
 from one_replica import at_once
 from producing_broker import Client, Producing, true_batch
 
-from barnabas_broker.handlers.authorized_appender import AuthorizedAppender
 from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.handlers.produce import BATCHES_AT_ONCE
+from barnabas_broker.handlers.produce import BATCHES_AT_ONCE, AuthorizedAppender
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_core.errors import ErrorCode

@@ -7,7 +7,7 @@ import pytest
 from one_replica import HERE, OTHER, led
 from producing_broker import Client, Producing, true_batch
 
-from barnabas_broker.handlers.appender import ADMIN_CLIENT_ID
+from barnabas_broker.handlers.produce import ADMIN_CLIENT_ID
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.errors import ErrorCode

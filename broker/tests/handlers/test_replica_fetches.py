@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.handlers import replica_fetch
+from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Channel, Client
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import BrokerRegistration
@@ -59,7 +59,7 @@ def test_a_follower_can_fetch_only_on_its_inter_broker_listener(
     image = SimpleNamespace(brokers=brokers)
     services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers, image=image))
     channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
-    replica_fetch.handle(services, channel, 17, 7, REQUEST)
+    fetch.answer_replica_fetch(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes
     frames = [b"".join(bytes(part) for part in parts if not isinstance(part, FileSlice)) for parts in sent]
     errors = [parse_replica_fetch_response(memoryview(frame)[4:]).error for frame in frames]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection, TurnShare
 from barnabas_broker.server.outbox import ColdReads

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.handlers import replica_fetch
+from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.client_quotas import ClientQuotas
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
@@ -70,9 +70,7 @@ def test_a_request_that_only_brokers_may_send_is_throttled_if_the_client_may_not
 def test_a_fetch_of_a_client_that_pretends_to_be_a_follower_is_refused_and_throttled(
     cluster: Cluster, is_throttled: bool
 ) -> None:
-    handle = throttled(
-        FETCH, lambda _, channel, version, correlation, *__: replica_fetch.refuse(channel, version, correlation)
-    )
+    handle = throttled(FETCH, lambda _, channel, version, correlation, *__: fetch.refuse(channel, version, correlation))
     limits = cluster.connection.client.limits(cluster.environment.quotas)
     assert limits is not None
     limits.request_share.count(1_000)

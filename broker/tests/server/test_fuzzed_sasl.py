@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.security.sasl.mechanism import Mechanism
 from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
 from barnabas_broker.security.sasl.plain import Plain

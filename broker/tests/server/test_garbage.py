@@ -16,9 +16,8 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     now_s = [100.0]
     monkeypatch.setattr(LONGEST_PART, "now_s", lambda: now_s[0])
     monkeypatch.setattr(LONGEST_PART, "seconds", 0.0)
-    for module in ("garbage", "loop_turns"):
-        for clock in ("perf_counter", "thread_time"):
-            monkeypatch.setattr(f"barnabas_broker.app.{module}.{clock}", lambda: now_s[0])
+    for clock in ("perf_counter", "thread_time"):
+        monkeypatch.setattr(f"barnabas_broker.app.loop_turns.{clock}", lambda: now_s[0])
     monkeypatch.setattr(gc, "callbacks", [])
     gc.unfreeze()
     yield now_s

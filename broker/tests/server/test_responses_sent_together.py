@@ -7,7 +7,7 @@ import pytest
 import test_connection
 from test_connection import answer, connected, framed
 
-from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_broker.wire.framing import Buffer

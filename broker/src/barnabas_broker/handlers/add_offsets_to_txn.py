@@ -4,8 +4,8 @@ from typing import Final
 
 from barnabas_broker.handlers.add_partitions_to_txn import EXPLICIT_VERSION
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import outcome
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.handlers.txn_offset_commit import offsets_partition
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

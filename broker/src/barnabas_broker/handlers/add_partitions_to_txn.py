@@ -13,9 +13,8 @@ from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.deferred_answer import answer_of
+from barnabas_broker.handlers.deferred_answer import answer_of, outcome
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.transaction_answers import outcome
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

@@ -9,8 +9,8 @@ from typing import Any
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity, checked_entity
 from barnabas_broker.wire.messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from barnabas_core.acls import AclOperation, ResourceType

@@ -3,8 +3,8 @@
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.config_changes import alter_each, too_many_configs
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.wire.messages import AlterConfigsRequest, AlterConfigsResponse
 from barnabas_core.errors import ApiError

@@ -5,8 +5,8 @@ A v1 request may forbid that the replication factor changes (KIP-860).
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import by_topic, error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import by_topic, error_fields
 from barnabas_broker.wire.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_partition import TopicPartition

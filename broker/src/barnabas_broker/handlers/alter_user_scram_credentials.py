@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.security.sasl.scram_credential import (
     BY_NUMBER,

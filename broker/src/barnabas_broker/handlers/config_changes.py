@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from barnabas_broker.handlers.broker_loggers import check_this_broker
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigOperation,

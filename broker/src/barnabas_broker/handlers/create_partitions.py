@@ -2,9 +2,9 @@
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.mutation_quota import MutationCharge
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions
 from barnabas_broker.wire.messages import CreatePartitionsRequest, CreatePartitionsResponse
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.describe_acls import acls_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.security.acls.acl_requests import acl_filter
 from barnabas_broker.security.acls.authorizer import changing, key_of
 from barnabas_broker.wire.messages import DeleteAclsRequest, DeleteAclsResponse

@@ -9,9 +9,8 @@ from itertools import accumulate
 from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
-from barnabas_broker.handlers.broker_loggers import check_this_broker
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker
 from barnabas_broker.metadata.controller.controller import LACKING_RECORDS, config_value, lost_in
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResourceType
 from barnabas_broker.metadata.documents import ALL_BROKERS

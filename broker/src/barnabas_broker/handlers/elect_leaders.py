@@ -8,8 +8,8 @@ from typing import Final
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import by_topic, error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import by_topic, error_fields
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.wire.messages import ElectLeadersRequest, ElectLeadersResponse
 from barnabas_core.errors import ApiError, ErrorCode

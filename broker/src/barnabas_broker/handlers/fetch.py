@@ -1,25 +1,35 @@
-"""Fetch (1), v4 to v18, of consumers; `replica_fetch` answers followers.
+"""Fetch (1), v4 to v18, of consumers and followers.
 
 The response consists of encoded headers, and of slices of segment files that the kernel sends. v12 is flexible and adds
 the last fetched epoch; v13 replaces topic names by topic ids. Consumers get no fetch sessions (KIP-227): the session id
 is always 0. A request without min_bytes of records waits in the purgatory; while it waits, only partitions that change
-are read again.
+are read again. With an authorizer, topics that the consumer may not read are refused, and followers without
+ClusterAction.
+
+A follower's `replica_id` is its broker id; v15 adds the broker epoch. It reads up to the log end offset, in an
+incremental fetch session (KIP-227). While a response waits, the broker reads further requests from the connection. The
+follower's next request ends the wait, and the responses keep their order. A request with a replica id is refused on all
+listeners but the inter-broker listener of that replica; otherwise a client on another listener could move the high
+watermark.
 """
 
 from collections.abc import Callable, Collection
 from typing import Final
 
-from barnabas_broker.handlers import replica_fetch
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp
+from barnabas_broker.handlers.client_rights import lacking, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.replication.follower_partition import diverging_epoch
+from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.wire.fetch import (
+    SESSIONS_SINCE,
     FetchPartition,
     FetchRequest,
     FetchResult,
@@ -28,9 +38,44 @@ from barnabas_broker.wire.fetch import (
     parse_fetch,
 )
 from barnabas_broker.wire.framing import Part
+from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.loop_turns import FETCHED_PARTITIONS
+from barnabas_core.loop_turns import FETCHED_PARTITIONS, slices
+
+
+def answer_replica_fetch(
+    environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
+) -> None:
+    """Respond to a follower as soon as there are new records, or refuse a request on the wrong listener."""
+
+    def respond(answer: FollowerAnswer) -> None:
+        error, session_id, topics = answer
+        channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
+
+    if channel.client.listener_name == _listener_of(environment, request.replica_id):
+        environment.followers.fetch(request, respond)
+    else:
+        refuse(channel, version, correlation_id)
+
+
+def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
+    """Return the name of a broker's inter-broker listener.
+
+    Brokers may have different inter-broker listeners during a rolling restart.
+    """
+    registration = environment.image.brokers.get(broker_id)
+    own = "" if registration is None else registration.inter_broker_listener
+    return own or environment.config.listeners.inter_broker
+
+
+def refuse(channel: Channel, version: int, correlation_id: int) -> None:
+    """Respond with CLUSTER_AUTHORIZATION_FAILED. Raises CloseConnection if the version has no field for the error."""
+    if version < SESSIONS_SINCE:
+        raise CloseConnection(f"a client that is not a broker sent Fetch v{version} with a replica id")
+    error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
+
 
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
@@ -331,7 +376,7 @@ def handle(
     body_start: int,
     end: int,
     make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
-    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = replica_fetch.handle,
+    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = answer_replica_fetch,
 ) -> GiveUp | None:
     """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
     request = parse_fetch(buffer, body_start, end, version)
@@ -339,3 +384,74 @@ def handle(
         answer_follower(environment, channel, version, correlation_id, request)
         return None
     return make_fetch(environment, channel, request, version, correlation_id).begin()
+
+
+def answer_follower(
+    environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
+) -> None:
+    """Answer a follower that has ClusterAction on the cluster, and refuse any other follower."""
+    if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        answer_replica_fetch(environment, channel, version, correlation_id, request)
+    else:
+        refuse(channel, version, correlation_id)
+
+
+class AuthorizedFetch(ConsumerFetch):
+    """A ConsumerFetch that checks Read on each topic when the fetch begins, and again after each wait."""
+
+    __slots__ = ()
+
+    def begin(self) -> GiveUp | None:
+        """Refuse the topics that the client may not read, and begin the fetch of all others.
+
+        Rights to very many topics are checked in slices. A topic without partitions needs no right.
+        """
+        environment, client = self._environment, self._channel.client
+        assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
+        rights = environment.authorizer.rights(client.principal, client.host)
+        for topic in self._request.topics:
+            if (topic.topic_id or topic.name) not in rights.readable:
+                asked = self._asked()
+                if len(asked) <= FETCHED_PARTITIONS:
+                    self.refuse(lacking(environment, rights, AclOperation.READ, asked))
+                break
+        return ConsumerFetch.begin(self)
+
+    def _asked(self) -> list[FetchTopic]:
+        return [topic for topic in self._request.topics if topic.partitions]
+
+    async def _refuse_in_slices(self) -> None:
+        asked, refused = self._asked(), set[str | bytes | None]()
+        if len(asked) <= FETCHED_PARTITIONS:
+            return
+        for some in slices(asked, lambda _: 1, FETCHED_PARTITIONS, FETCHED_PARTITIONS):
+            await self._environment.fetches.next_turn()
+            rights = rights_of(self._environment, self._channel.client)
+            refused |= lacking(self._environment, rights, AclOperation.READ, some)
+        self.refuse(refused)
+
+    def try_complete(self, changed: WaitList) -> bool:
+        """Check the client's rights again, and read the partition that has changed.
+
+        If the response now has at least min_bytes of records, or an error, send it and return True. Otherwise return
+        False.
+        """
+        self._take_back()
+        return super().try_complete(changed)
+
+    def expire(self) -> None:
+        """Check the client's rights again, and respond with the records read so far, because max_wait_ms is over."""
+        self._take_back()
+        super().expire()
+
+    def _take_back(self) -> None:
+        """Refuse topics for which the client has lost Read since the fetch began."""
+        environment, topics = self._environment, self._request.topics
+        rights = rights_of(environment, self._channel.client)
+        if all((topic.topic_id or topic.name) in rights.readable for topic in topics):
+            return
+        refused = lacking(environment, rights, AclOperation.READ, topics)
+        self.refuse(refused)
+        for topic, results in self._results:
+            if (topic.topic_id or topic.name) in refused:
+                results[:] = [unauthorized(each.partition) for each in results]

@@ -10,8 +10,8 @@ from typing import Final
 from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.deferred_answer import id_if_lacking, outcome
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.transaction_answers import id_if_lacking, outcome
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import InitProducerIdRequest, InitProducerIdResponse

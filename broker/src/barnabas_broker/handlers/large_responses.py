@@ -9,9 +9,16 @@ from itertools import count
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
-from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import FIRST_TURN_S, FairTurn, InSteps, next_turn
+
+
+class CloseConnection(Exception):
+    """The exception with which a handler closes the connection, for example after a failed Produce with acks=0.
+
+    The message is logged as one line.
+    """
+
 
 BYTES_MAX: Final = 128 * 1024 * 1024
 """The maximum size of one response in bytes.

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers import api_versions, fetch, produce
-from barnabas_broker.handlers.authorized_appender import AuthorizedAppender
-from barnabas_broker.handlers.authorized_fetch import AuthorizedFetch, answer_follower
 from barnabas_broker.handlers.channel import MessageHandler, RawHandler
+from barnabas_broker.handlers.fetch import AuthorizedFetch, answer_follower
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.produce import AuthorizedAppender
 from barnabas_broker.wire.apis import API_SPECS
 
 RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {

@@ -5,8 +5,8 @@ has replicas, and then some partitions have a replica on an unknown broker.
 """
 
 from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.outcomes import error_fields
 from barnabas_broker.wire.messages import UnregisterBrokerRequest, UnregisterBrokerResponse
 from barnabas_core.errors import ApiError
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final, cast
 
-from barnabas_broker.handlers.api_rights import CLUSTER_ACTIONS_SINCE
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
 from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
 from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.guard import CLUSTER_ACTIONS_SINCE
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.server.connection import Connection

@@ -25,8 +25,7 @@ from typing import Final
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.close_connection import CloseConnection
-from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
 from barnabas_broker.server.answers import Answers
 from barnabas_broker.server.buffers import BufferPool, CallSoon, RequestBuffer
 from barnabas_broker.server.outbox import ColdReads

@@ -13,9 +13,8 @@ from time import perf_counter
 from typing import Any, Final
 
 from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext, TakesTurns
-from barnabas_broker.handlers.close_connection import CloseConnection
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
 from barnabas_broker.server.connection import Connection

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, NamedTuple
 
-from barnabas_broker.handlers.close_connection import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.security.sasl.mechanism import (
     AuthenticationFailed,
     Dialogue,
