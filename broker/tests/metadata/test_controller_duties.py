@@ -203,6 +203,7 @@ async def test_the_longest_log_leads_after_all_brokers_started_with_an_older_cop
         await node.start()
         assert (node.state("t").leader, node.state("t").leader_epoch) == (NO_LEADER, 5)
     ahead = cluster.nodes[2]
+    await ahead.until(lambda: ahead.image.live_brokers() == [1, 2, 3])
     await ahead.writer.overtake({TopicPartition("t", 0): LogAhead(7, waits=True)})
     assert (ahead.state("t").leader, ahead.state("t").isr, ahead.state("t").leader_epoch) == (2, (2,), 8)
 
