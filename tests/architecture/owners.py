@@ -31,7 +31,7 @@ OWNERS: Final = (
         ("replication/partition.py",),
         frozenset({"failure", "state", "messages_in", "bytes_in", "bytes_out"}),
     ),
-    Owner("Group", ("coordinators/groups/group.py", "coordinators/groups/member.py"), frozenset({"state"})),
+    Owner("Group", ("coordinators/groups/group.py", "coordinators/groups/messages.py"), frozenset({"state"})),
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import ASSIGNORS, Subscriber
-from barnabas_broker.coordinators.share.simple_assignor import simple
+from barnabas_broker.coordinators.share.share_heartbeat import simple
 from harness.kafka_jars import jars_folder, java_command
 from harness.kept_builds import kept
 

@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.groups import classic_members, consumer_groups
 from barnabas_broker.coordinators.groups.migration import Upgrade, upgraded
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
-from barnabas_broker.coordinators.modern.group import ModernGroup, ModernMember
+from barnabas_broker.coordinators.modern.group import ConsumerGroup, ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import Current, Kind
 from barnabas_broker.coordinators.modern.shard import ModernGroups
 from barnabas_broker.coordinators.runtime.alarms import Now

@@ -9,7 +9,7 @@ import msgspec
 
 from barnabas_broker.coordinators.groups import offsets
 from barnabas_broker.coordinators.groups.group import Group
-from barnabas_broker.coordinators.groups.tables import GroupTables
+from barnabas_broker.coordinators.groups.shard import GroupTables
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.metadata.controller import controller, deletions
 from barnabas_broker.metadata.controller.decisions import elections, fencing

@@ -6,10 +6,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.coordinators.share_delivery import reading, share_partition
-from barnabas_broker.coordinators.share_delivery.dead_letter_writer import _Writing
-from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter
+from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, Unknown, _Writing
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition
-from barnabas_broker.coordinators.share_delivery.partition_client import Unknown
 from barnabas_broker.coordinators.share_delivery.share_partition import Limits, ShareChange, SharePartition
 from barnabas_broker.coordinators.share_delivery.window import FINAL, Range, RecordState
 from barnabas_broker.coordinators.share_state import decisions

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
-from barnabas_broker.coordinators.share_delivery.dead_letter_writer import _Writing
-from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, Destination
+from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, Destination, _Writing
 from barnabas_broker.coordinators.share_state.share_state import ShareOutcome
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header

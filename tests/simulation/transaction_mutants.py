@@ -8,9 +8,10 @@ from unittest.mock import patch
 
 from barnabas_broker.app import coordinators as app_coordinators
 from barnabas_broker.coordinators.groups import coordinator as group_coordinator
-from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
+from barnabas_broker.coordinators.runtime.writer import LoadedRecords
 from barnabas_broker.coordinators.transactions import decisions, gate, shard
 from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
+from barnabas_broker.coordinators.transactions.leader_queues import Deleted, state_of
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionShard
 from barnabas_broker.coordinators.transactions.transaction import (
@@ -20,7 +21,6 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
 )
-from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.handlers import fetch, list_offsets, pending_produce, produce
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState

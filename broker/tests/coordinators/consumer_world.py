@@ -6,8 +6,8 @@ from uuid import UUID
 
 from coordinator_world import World
 
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
+from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_core.errors import ErrorCode
 
 GROUP = "readers"

@@ -14,7 +14,7 @@ A new member of client `a` gets the id `a-1`; the next new id ends in `-2`. Resu
 import struct
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.coordinators.groups import membership, offsets, rebalance, sync
+from barnabas_broker.coordinators.groups import membership, offsets, rebalance
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     Append,
@@ -124,7 +124,7 @@ class GroupPlayer:
             given.get("protocol"),
             {member: assignment.encode() for member, assignment in assignments.items()},
         )
-        self.run(lambda step: sync.sync(self.group, request, self.token(member_id), step))
+        self.run(lambda step: membership.sync(self.group, request, self.token(member_id), step))
 
     def do_heartbeat(self, words: list[str]) -> None:
         member_id, _, generation, *rest = words
@@ -154,11 +154,11 @@ class GroupPlayer:
 
     def do_stored(self, words: list[str]) -> None:
         store = self.stores.pop(0)
-        self.run(lambda step: sync.appended(self.group, store, step))
+        self.run(lambda step: membership.appended(self.group, store, step))
 
     def do_store(self, words: list[str]) -> None:
         store = self.stores.pop(0)
-        self.run(lambda step: sync.append_failed(self.group, store, ErrorCode[words[1]], step))
+        self.run(lambda step: membership.append_failed(self.group, store, ErrorCode[words[1]], step))
 
     def do_state(self, words: list[str]) -> None:
         members = " ".join(self.group.members)

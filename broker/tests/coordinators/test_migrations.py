@@ -9,9 +9,9 @@ from consumer_world import GROUP, Consumer, group_of, settle
 from coordinator_world import Client, World
 from group_script import subscription
 
-from barnabas_broker.coordinators.groups.consumer_protocol import assignment
 from barnabas_broker.coordinators.groups.group import GroupState
 from barnabas_broker.coordinators.groups.messages import CommitRequest, MemberProtocol
+from barnabas_broker.coordinators.groups.migration import assignment
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition

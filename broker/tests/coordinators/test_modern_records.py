@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import (
     ClassicMetadata,
     ClassicProtocol,

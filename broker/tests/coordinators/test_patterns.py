@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
+from barnabas_broker.coordinators.modern.consumer_heartbeat import resolve, topic_pattern
 from barnabas_broker.coordinators.name_patterns import NAME_CHARS_MAX, TEXT_CHARS_MAX, NamePattern
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import at_once

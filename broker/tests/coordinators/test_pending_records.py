@@ -1,6 +1,6 @@
 """Records of a transaction take effect when it commits, in the order of the log."""
 
-from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords, PendingRecords
+from barnabas_broker.coordinators.runtime.writer import LoadedRecords, PendingRecords
 from barnabas_broker.wire.key_values import Marker, TransactionalKeyValues
 
 KEY = b"key"

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
-from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
+from barnabas_broker.coordinators.modern.consumer_heartbeat import Aim, Reported, reconciled
+from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import Current, Kind, MemberMetadata, MemberState, ModernRecord, Owned
 
 T, U = UUID(int=1), UUID(int=2)

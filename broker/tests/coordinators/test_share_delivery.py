@@ -21,11 +21,11 @@ from barnabas_broker.coordinators.share_delivery.share_partition import (
 )
 from barnabas_broker.coordinators.share_delivery.window import RecordState
 from barnabas_broker.coordinators.share_state.persister import Outcomes
-from barnabas_broker.coordinators.share_state.records import ShareRecord
 from barnabas_broker.coordinators.share_state.share_state import (
     ReadEntry,
     ShareOutcome,
     SharePartitionKey,
+    ShareRecord,
     ShareState,
     StateBatch,
     WriteEntry,

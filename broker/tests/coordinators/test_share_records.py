@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
-from barnabas_broker.coordinators.share_state.records import ShareRecord, applied, decode
 from barnabas_broker.coordinators.share_state.share_state import (
     SharePartitionKey,
+    ShareRecord,
     ShareState,
     StateBatch,
+    applied,
+    decode,
     merged,
     parse_key,
 )

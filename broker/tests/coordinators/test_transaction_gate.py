@@ -10,8 +10,7 @@ import pytest
 from placed_topics import PlacedTopics
 from transaction_world import FLIGHTS, TransactionWorld
 
-from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
-from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
+from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers, LinkEnvironment
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses

@@ -2,8 +2,14 @@
 
 import pytest
 
-from barnabas_broker.coordinators.transactions.records import MalformedTransaction, TransactionRecord, decode
-from barnabas_broker.coordinators.transactions.transaction import DEAD, ONGOING, Transaction
+from barnabas_broker.coordinators.transactions.transaction import (
+    DEAD,
+    ONGOING,
+    MalformedTransaction,
+    Transaction,
+    TransactionRecord,
+    decode,
+)
 from barnabas_core.topic_partition import TopicPartition
 
 PARTITIONS = frozenset({TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)})

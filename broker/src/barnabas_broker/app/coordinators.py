@@ -17,18 +17,21 @@ from barnabas_broker.coordinators.runtime.runtime import Runtime
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
-from barnabas_broker.coordinators.share_delivery.dead_letter_writer import DeadLetterEnvironment, DeadLetterWriter
+from barnabas_broker.coordinators.share_delivery.dead_letters import (
+    DeadLetterEnvironment,
+    DeadLetterWriter,
+    PartitionClient,
+)
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
-from barnabas_broker.coordinators.share_delivery.partition_client import PartitionClient
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.share_state.shard import ShareStateCounts, ShareStateEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
+from barnabas_broker.coordinators.transactions.leader_queues import state_of
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
 from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
-from barnabas_broker.coordinators.transactions.whereabouts import state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted

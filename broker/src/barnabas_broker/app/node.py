@@ -31,8 +31,7 @@ from barnabas_broker.app.wiring import (
     make_mover,
 )
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
-from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
+from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers, LinkEnvironment
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.handlers.batch_trust import BatchTrust

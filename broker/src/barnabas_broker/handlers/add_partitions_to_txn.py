@@ -9,7 +9,7 @@ from inspect import isawaitable
 from typing import Any, Final
 
 from barnabas_broker.coordinators.transactions.gate import Codes
-from barnabas_broker.coordinators.transactions.whereabouts import state_of
+from barnabas_broker.coordinators.transactions.leader_queues import state_of
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.member import Member
+from barnabas_broker.coordinators.groups.messages import Member
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.producer_ids import ProducerIds
-from barnabas_broker.coordinators.runtime.feature_users import FeatureUsers
+from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.persister import SharePersister

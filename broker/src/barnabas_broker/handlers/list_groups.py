@@ -6,7 +6,7 @@ v4 adds a filter by state, and v5 a filter by type (KIP-518, KIP-848).
 from collections.abc import Callable
 
 from barnabas_broker.coordinators.groups.group import Group
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext

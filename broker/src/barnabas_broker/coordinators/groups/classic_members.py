@@ -6,9 +6,8 @@ Their generation is their member epoch. They have no leader: SyncGroup answers w
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas_broker.coordinators.groups.consumer_protocol import encoded_assignment, subscription
-from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinators.groups.messages import (
+    CONSUMER_PROTOCOL_TYPE,
     JoinReply,
     JoinRequest,
     LeaveResult,
@@ -16,12 +15,11 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.migration import common_protocols
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.groups.migration import common_protocols, encoded_assignment, subscription
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatWorld, heartbeat
-from barnabas_broker.coordinators.modern.group import GroupChange, ModernMember
-from barnabas_broker.coordinators.modern.lifecycle import remove
+from barnabas_broker.coordinators.modern.group import ConsumerGroup, GroupChange, ModernMember
 from barnabas_broker.coordinators.modern.records import ClassicMetadata, ClassicProtocol, MemberState
+from barnabas_broker.coordinators.modern.targets import remove
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_core.errors import ApiError, ErrorCode

@@ -19,7 +19,6 @@ from barnabas_broker.coordinators.groups.migration import upgraded
 from barnabas_broker.coordinators.groups.offsets import knows_member_epochs
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
 from barnabas_broker.coordinators.groups.shard import GroupShard
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
 from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     JOIN_EPOCH,
     Beat,
@@ -27,8 +26,8 @@ from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     BeatWorld,
     heartbeat,
 )
-from barnabas_broker.coordinators.modern.group import GroupChange, tombstones
-from barnabas_broker.coordinators.modern.lifecycle import restart_timeouts
+from barnabas_broker.coordinators.modern.group import ConsumerGroup, GroupChange, tombstones
+from barnabas_broker.coordinators.modern.targets import restart_timeouts
 from barnabas_broker.coordinators.runtime.writer import Encodable
 from barnabas_core.errors import ApiError, ErrorCode
 

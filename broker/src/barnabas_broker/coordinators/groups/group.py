@@ -13,8 +13,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final
 
-from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
-from barnabas_broker.coordinators.groups.messages import JoinedMember, JoinReply, JoinRequest, MemberProtocol, Token
+from barnabas_broker.coordinators.groups.messages import (
+    CONSUMER_PROTOCOL_TYPE,
+    JoinedMember,
+    JoinReply,
+    JoinRequest,
+    Member,
+    MemberProtocol,
+    Token,
+    subscribed_topics,
+)
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode

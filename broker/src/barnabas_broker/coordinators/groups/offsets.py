@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
-from barnabas_broker.coordinators.groups.messages import NO_MEMBER_ID, CommitRequest
+from barnabas_broker.coordinators.groups.messages import CONSUMER_PROTOCOL_TYPE, NO_MEMBER_ID, CommitRequest
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP, CommittedOffset
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 from barnabas_core.reset_mark import is_marked, says_nothing

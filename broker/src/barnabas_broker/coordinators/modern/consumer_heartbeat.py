@@ -1,36 +1,37 @@
 """The handling of ConsumerGroupHeartbeat requests, without IO and clock: members join, go on, leave and are fenced.
 
 A function here checks first, and raises ApiError before it writes anything to the `GroupChange`.
+
+`reconciled` leads a member from the partitions that it has to those of its target assignment.
+
+| state | the next heartbeat | to |
+|---|---|---|
+| STABLE | has the epoch of the target, and its subscription lacks no assigned topic | STABLE, unchanged |
+| STABLE, UNREVOKED | the subscription no longer has the topic of an assigned partition | UNREVOKED, in the same epoch |
+| UNREVOKED | does not show that all partitions are revoked | UNREVOKED, unchanged |
+| STABLE, UNREVOKED, UNRELEASED | must revoke partitions that are not in the target | UNREVOKED, in the same epoch |
+| STABLE, UNREVOKED, UNRELEASED | lacks partitions that other members still have | UNRELEASED, in the target's epoch |
+| STABLE, UNREVOKED, UNRELEASED | has, or now gets, all partitions of the target | STABLE, in the target's epoch |
+
+A partition has at most one owner: a member gets it when no other member has it, or is still to revoke it.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS
-from barnabas_broker.coordinators.modern.consumer_group import ConsumerGroup
+from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS, Assignment
 from barnabas_broker.coordinators.modern.group import (
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
+    ConsumerGroup,
     GroupChange,
     ModernGroup,
     ModernMember,
 )
-from barnabas_broker.coordinators.modern.lifecycle import (
-    Plan,
-    World,
-    assign,
-    begin_epoch,
-    begin_session,
-    check_size,
-    drop_unused_patterns,
-    is_assignment_due,
-    remove,
-)
-from barnabas_broker.coordinators.modern.patterns import resolve, topic_pattern
-from barnabas_broker.coordinators.modern.reconciliation import Aim, Reported, reconciled
 from barnabas_broker.coordinators.modern.records import (
+    NOTHING,
     ClassicMetadata,
     Current,
     Kind,
@@ -40,13 +41,155 @@ from barnabas_broker.coordinators.modern.records import (
     ResolvedRegex,
 )
 from barnabas_broker.coordinators.modern.targets import (
+    Plan,
     Topics,
+    World,
+    assign,
+    begin_epoch,
+    begin_session,
+    check_size,
     chosen_assignor,
+    drop_unused_patterns,
+    is_assignment_due,
     question,
+    remove,
 )
+from barnabas_broker.coordinators.name_patterns import NamePattern
 from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import InSteps, at_once
+
+Reported = Mapping[UUID, Collection[int]] | None
+"""The partitions that a member says it owns, by topic id; None if the heartbeat does not say."""
+
+
+class Aim(NamedTuple):
+    """The target assignment that a member is to reach, its epoch, and what stands in the way."""
+
+    epoch: int
+    target: Assignment
+    reported: Reported
+    topics: frozenset[UUID] | None
+    """The topics of its assignment and target to which the member subscribes.
+
+    None if its regular expression is not resolved yet, or if the target was computed for its subscription.
+    """
+    free: Callable[[UUID, Set[int]], Collection[int]]
+    """Return those partitions of a topic that no other member has."""
+
+
+def reconciled(current: Current, aim: Aim) -> Current:
+    """Return the member's next assignment; the same object if nothing changes."""
+    if current.state is MemberState.STABLE and current.epoch == aim.epoch:
+        return _without_unsubscribed(current, aim)
+    if current.state is MemberState.UNREVOKED and _still_owns(aim.reported, current.revoking):
+        return _without_unsubscribed(current, aim)
+    return _next(current, aim)
+
+
+def _still_owns(reported: Reported, revoking: Owned) -> bool:
+    """True if the member owns partitions that it must revoke, or may own them because it does not say."""
+    if reported is None:
+        return True
+    return any(not revoking.get(topic_id, NOTHING).keys().isdisjoint(owned) for topic_id, owned in reported.items())
+
+
+def _without_unsubscribed(current: Current, aim: Aim) -> Current:
+    """Return the assignment in which topics to which the member no longer subscribes are to be revoked."""
+    gone = {} if aim.topics is None else {each: current.assigned[each] for each in current.assigned.keys() - aim.topics}
+    if not gone:
+        return current
+    revoking = {topic_id: {**current.revoking.get(topic_id, NOTHING), **epochs} for topic_id, epochs in gone.items()}
+    return current._replace(
+        state=MemberState.UNREVOKED,
+        assigned={topic_id: epochs for topic_id, epochs in current.assigned.items() if topic_id not in gone},
+        revoking={**current.revoking, **revoking},
+    )
+
+
+def _next(current: Current, aim: Aim) -> Current:
+    kept, revoking, added, is_whole = _differences(current, aim)
+    if revoking and _still_owns(aim.reported, revoking):
+        return _unless_equal(current, current.epoch, MemberState.UNREVOKED, kept, revoking)
+    assigned = {**kept, **added}
+    for topic_id in added.keys() & kept.keys():
+        assigned[topic_id] = {**kept[topic_id], **added[topic_id]}
+    state = MemberState.STABLE if is_whole else MemberState.UNRELEASED
+    return _unless_equal(current, aim.epoch, state, assigned, NOTHING)
+
+
+def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]:
+    """Return what the member keeps, what it must revoke, what it gets, and whether it then has its whole target."""
+    kept: dict[UUID, Mapping[int, int]] = {}
+    revoking: dict[UUID, Mapping[int, int]] = {}
+    added: dict[UUID, Mapping[int, int]] = {}
+    is_whole = True
+    for topic_id, epochs, wanted in _topics(current, aim):
+        is_subscribed = aim.topics is None or topic_id in aim.topics
+        target = wanted if is_subscribed else frozenset()
+        if not target or target == epochs.keys():  # A group with thousands of topics has no time for the general way.
+            if epochs:
+                (kept if target else revoking)[topic_id] = epochs
+            continue
+        lacking = target - epochs.keys() if epochs else target
+        free = sorted(aim.free(topic_id, lacking))
+        is_whole &= len(free) == len(lacking)
+        if not epochs:
+            if free:
+                added[topic_id] = dict.fromkeys(free, aim.epoch)
+            continue
+        for found, epochs_of in (
+            (kept, {number: epoch for number, epoch in epochs.items() if number in target}),
+            (revoking, {number: epoch for number, epoch in epochs.items() if number not in target}),
+            (added, dict.fromkeys(free, aim.epoch)),
+        ):
+            if epochs_of:
+                found[topic_id] = epochs_of
+    return kept, revoking, added, is_whole
+
+
+def _topics(current: Current, aim: Aim) -> Iterator[tuple[UUID, Mapping[int, int], frozenset[int]]]:
+    """Yield each topic that the member has or is to have, with both."""
+    assigned, target = current.assigned, aim.target
+    for topic_id, epochs in assigned.items():
+        yield topic_id, epochs, target.get(topic_id, frozenset())
+    for topic_id, numbers in target.items():
+        if topic_id not in assigned:
+            yield topic_id, NOTHING, numbers
+
+
+def _unless_equal(current: Current, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> Current:
+    """Return the next assignment, or the current one if it is equal; a new epoch makes the last one the previous."""
+    previous = current.previous_epoch if epoch == current.epoch else current.epoch
+    found = Current(epoch, previous, state, assigned, revoking)
+    return current if found == current else found
+
+
+def topic_pattern(text: str) -> NamePattern:
+    """Compile the SubscribedTopicRegex of a heartbeat. ApiError says why it is not valid."""
+    try:
+        return NamePattern(text)
+    except ValueError as error:
+        message = f"SubscribedTopicRegex `{text[:256]}` is not a valid regular expression: {error}."
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
+
+
+def resolve(texts: Iterable[str], topics: Sequence[str]) -> InSteps[dict[str, list[str]]]:
+    """Return the topics that each expression matches, in steps of about a millisecond.
+
+    An expression that is not valid matches nothing: an older version or Apache Kafka may have stored it.
+    """
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        try:
+            pattern = NamePattern(text)
+        except ValueError:
+            found[text] = []
+        else:
+            found[text] = yield from pattern.fitting(topics)
+        yield 0
+    return found
+
 
 SOONER: Final = 10
 """The part of the heartbeat interval after which a member that waits for partitions of others comes back."""

@@ -11,21 +11,18 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matching, store_matches
+from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matching, resolve, store_matches
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
-from barnabas_broker.coordinators.modern.lifecycle import (
-    MemberSettings,
-    Plan,
-    World,
-    begin_epoch,
-    on_time,
-    restart_timeouts,
-)
-from barnabas_broker.coordinators.modern.patterns import resolve
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
 from barnabas_broker.coordinators.modern.targets import (
+    MemberSettings,
+    Plan,
     Topics,
+    World,
+    begin_epoch,
     changed_targets,
+    on_time,
+    restart_timeouts,
     write_target_epoch,
 )
 from barnabas_broker.coordinators.runtime.alarms import Alarms, Now

@@ -1,15 +1,16 @@
-"""The target assignment of a modern group: the topics that it is about, and what each member is to have of them."""
+"""The target assignment of a modern group, and the changes that lead to it: epochs, members that leave, timeouts."""
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
-from barnabas_broker.coordinators.modern.assignors import Assignment, Subscriber
-from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
-from barnabas_broker.coordinators.modern.records import Kind, TargetEpoch
+from barnabas_broker.coordinators.modern.assignors import Assignment, AssignmentInSteps, Subscriber
+from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup, ModernMember
+from barnabas_broker.coordinators.modern.records import GroupEpoch, Kind, MemberState, TargetEpoch
 from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_core.loop_turns import InSteps
+from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.loop_turns import InSteps, at_once
 
 AT_ONCE_MAX: Final = 1_000
 """The members and partitions for which an assignment is computed in the turn of the heartbeat that needs it."""
@@ -108,3 +109,127 @@ def changed_targets(group: ModernGroup, targets: Mapping[str, Assignment]) -> li
         if member is not None and target != member.target:
             found.append((member_id, target))
     return found
+
+
+class MemberSettings(Protocol):
+    """The settings of a group that consumer groups and share groups have in common."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """The time without a heartbeat after which a member is removed."""
+        ...
+
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """The interval at which members send heartbeats."""
+        ...
+
+    @property
+    def assignment_interval_ms(self) -> int:
+        """The shortest time between two assignments."""
+        ...
+
+    @property
+    def max_size(self) -> int:
+        """The maximum number of members."""
+        ...
+
+
+SettingsT_co = TypeVar("SettingsT_co", bound=MemberSettings, covariant=True)
+
+
+class World(NamedTuple, Generic[SettingsT_co]):
+    """The facts outside the group on which a decision depends."""
+
+    now: Now
+    settings: SettingsT_co
+    topics: Topics
+
+
+class Plan(NamedTuple):
+    """The computation of a target assignment, and its size: the number of members and partitions."""
+
+    size: int
+    steps: AssignmentInSteps
+
+
+def check_size(group: ModernGroup, world: World[Any], config: str) -> None:
+    """Check that another member may join; `config` is the setting with the limit. Raises ApiError."""
+    if len(group.members) >= world.settings.max_size:
+        message = f"the group already has {len(group.members)} members, the most that {config} allows"
+        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def begin_epoch(change: GroupChange, world: World[Any], *, is_due: bool) -> None:
+    """Begin the next epoch of the group if it is due, or if the group's topics have changed."""
+    group, version = change.group, world.topics.version()
+    topics_hash = group.metadata_hash
+    if group.topics_version != version:
+        topics_hash, group.topics_version = metadata_hash(group, world.topics), version
+    if is_due or topics_hash != group.metadata_hash:
+        change.bump(topics_hash)
+    elif not group.is_stored:
+        change.write(Kind.GROUP, "", GroupEpoch(group.epoch, topics_hash))
+        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.assignment_epoch))
+
+
+def is_assignment_due(group: ModernGroup, world: World[Any]) -> bool:
+    """True if the group needs a target assignment, and the interval since the last one is over."""
+    if group.assignment_epoch >= group.epoch or group.is_assigning:
+        return False
+    # Another coordinator, or a clock that was set back, may be ahead.
+    passed_ms = world.now.wall_ms - group.assignment_timestamp_ms
+    return not 0 <= passed_ms < world.settings.assignment_interval_ms
+
+
+def assign(change: GroupChange, planning: InSteps[Plan], now: Now) -> None:
+    """Compute the target assignment at once, or ask for it if the group is large."""
+    if change.group.subscription_size > AT_ONCE_MAX:
+        change.wants_targets = True
+        return
+    plan = at_once(planning)
+    if plan.size > AT_ONCE_MAX:
+        change.wants_targets = True
+    else:
+        write_targets(change, at_once(plan.steps), change.group.epoch, now)
+
+
+def drop_unused_patterns(change: GroupChange) -> None:
+    """Remove the regular expressions by which no member subscribes any more."""
+    for pattern in change.group.regexes.keys() - change.group.patterns.keys():
+        change.write(Kind.REGEX, pattern, None)
+
+
+def remove(change: GroupChange, members: Iterable[ModernMember], world: World[Any]) -> None:
+    """Remove members, which left or are fenced, and begin the next epoch of the group."""
+    group = change.group
+    for member in members:
+        change.remove_member(member.member_id)
+    drop_unused_patterns(change)
+    begin_epoch(change, world, is_due=True)
+    if not group.members:
+        change.write(Kind.TARGET_EPOCH, "", TargetEpoch(group.epoch, world.now.wall_ms))
+
+
+def on_time(change: GroupChange, world: World[Any]) -> None:
+    """Fence the members that have missed a deadline."""
+    late = change.group.late(world.now)
+    change.notes += [f"member {member.member_id} {missed}, and is fenced" for member, missed in late]
+    if late:
+        remove(change, [member for member, _ in late], world)
+
+
+def begin_session(group: ModernGroup, member: ModernMember, world: World[Any]) -> None:
+    """Begin the time in which the member must send its next heartbeat."""
+    classic = member.known.classic_member_metadata
+    timeout_ms = world.settings.session_timeout_ms if classic is None else classic.session_timeout_ms
+    member.session_deadline_ms = group.expect(world.now.steady_ms + timeout_ms)
+
+
+def restart_timeouts(group: ModernGroup, world: World[Any]) -> None:
+    """Begin the sessions of all members, and the time to revoke partitions, after the group was loaded."""
+    for member in group.members.values():
+        begin_session(group, member, world)
+        if member.current.state is MemberState.UNREVOKED:
+            deadline_ms = world.now.steady_ms + member.known.rebalance_timeout_ms
+            member.rebalance_deadline_ms = group.expect(deadline_ms)

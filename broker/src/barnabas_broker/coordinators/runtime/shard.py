@@ -13,9 +13,8 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from barnabas_broker.coordinators.runtime.pending_records import LoadedRecords
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter, RecordT, name_of
+from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, LoadedRecords, PartitionWriter, RecordT, name_of
 from barnabas_broker.storage.errors import CorruptLog, StorageError
 from barnabas_broker.wire.key_values import KeyValueList
 from barnabas_core.clock import Cancellable, Clock, Timers

@@ -5,7 +5,6 @@ Only Initialize sets the state epoch, and only Read sets the leader epoch; Write
 
 from typing import Final, NamedTuple
 
-from barnabas_broker.coordinators.share_state.records import ShareRecord, applied
 from barnabas_broker.coordinators.share_state.share_state import (
     UNKNOWN_COUNT,
     UNKNOWN_OFFSET,
@@ -14,9 +13,11 @@ from barnabas_broker.coordinators.share_state.share_state import (
     ReadEntry,
     ShareOutcome,
     SharePartitionKey,
+    ShareRecord,
     ShareState,
     StateBatch,
     WriteEntry,
+    applied,
     merged,
 )
 from barnabas_core.errors import ErrorCode

@@ -17,14 +17,16 @@ from barnabas_broker.coordinators.runtime.turns import Pace
 from barnabas_broker.coordinators.runtime.writer import PartitionWriter
 from barnabas_broker.coordinators.share_state import decisions
 from barnabas_broker.coordinators.share_state.decisions import Circumstances, StateDecision
-from barnabas_broker.coordinators.share_state.records import ShareRecord, applied, decode
 from barnabas_broker.coordinators.share_state.share_state import (
     InitializeEntry,
     ReadEntry,
     ShareOutcome,
     SharePartitionKey,
+    ShareRecord,
     ShareState,
     WriteEntry,
+    applied,
+    decode,
 )
 from barnabas_broker.storage.errors import StorageError
 from barnabas_core.clock import Clock

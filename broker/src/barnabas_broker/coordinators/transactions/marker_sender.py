@@ -20,9 +20,8 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment
-from barnabas_broker.coordinators.transactions.leader_queues import AT_ONCE_MAX, Lane, LeaderQueues
+from barnabas_broker.coordinators.transactions.leader_queues import AT_ONCE_MAX, Deleted, Lane, LeaderQueues, state_of
 from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
-from barnabas_broker.coordinators.transactions.whereabouts import Deleted, state_of
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER

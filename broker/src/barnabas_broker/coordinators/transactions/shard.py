@@ -20,7 +20,6 @@ from barnabas_broker.coordinators.transactions.decisions import (
     is_expired,
     is_timed_out,
 )
-from barnabas_broker.coordinators.transactions.records import TransactionRecord, decode
 from barnabas_broker.coordinators.transactions.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -32,6 +31,8 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
     TransactionCounts,
+    TransactionRecord,
+    decode,
 )
 from barnabas_broker.wire.key_values import Marker
 from barnabas_core.clock import Clock, Timers
