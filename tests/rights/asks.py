@@ -1,6 +1,6 @@
 """The requests in the table of rights: each with the rights that it needs, and with its fields.
 
-The needs come from `api_rights`; only rights that handlers check by themselves are given here.
+The needs come from `ApiRights`; only rights that handlers check by themselves are given here.
 """
 
 import itertools

@@ -70,7 +70,9 @@ def test_a_request_that_only_brokers_may_send_is_throttled_if_the_client_may_not
 def test_a_fetch_of_a_client_that_pretends_to_be_a_follower_is_refused_and_throttled(
     cluster: Cluster, is_throttled: bool
 ) -> None:
-    handle = throttled(FETCH, lambda _, channel, version, correlation, *__: fetch.refuse(channel, version, correlation))
+    handle = throttled(
+        FETCH, lambda _, channel, version, correlation, *__: fetch.refuse_follower(channel, version, correlation)
+    )
     limits = cluster.connection.client.limits(cluster.environment.quotas)
     assert limits is not None
     limits.request_share.count(1_000)

@@ -56,7 +56,7 @@ def answer_replica_fetch(
     if channel.client.listener_name == _listener_of(environment, request.replica_id):
         environment.followers.fetch(request, respond)
     else:
-        refuse(channel, version, correlation_id)
+        refuse_follower(channel, version, correlation_id)
 
 
 def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
@@ -69,7 +69,7 @@ def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
     return own or environment.config.listeners.inter_broker
 
 
-def refuse(channel: Channel, version: int, correlation_id: int) -> None:
+def refuse_follower(channel: Channel, version: int, correlation_id: int) -> None:
     """Respond with CLUSTER_AUTHORIZATION_FAILED. Raises CloseConnection if the version has no field for the error."""
     if version < SESSIONS_SINCE:
         raise CloseConnection(f"a client that is not a broker sent Fetch v{version} with a replica id")
@@ -393,7 +393,7 @@ def answer_follower(
     if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
         answer_replica_fetch(environment, channel, version, correlation_id, request)
     else:
-        refuse(channel, version, correlation_id)
+        refuse_follower(channel, version, correlation_id)
 
 
 class AuthorizedFetch(ConsumerFetch):

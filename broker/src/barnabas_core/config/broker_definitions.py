@@ -1,6 +1,6 @@
 """The definitions of broker settings for identity, sockets, topics, groups, transactions and replicas.
 
-`log_definitions` defines the settings of logs; `BROKER_CONFIGS` contains all of them. Names, types and defaults are
+`topic_definitions` defines the settings of logs; `BROKER_CONFIGS` contains all of them. Names, types and defaults are
 those of Kafka 4. `own_definitions` has our own settings, and `unused` has Kafka's settings that have no effect here.
 """
 

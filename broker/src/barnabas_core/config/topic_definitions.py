@@ -1,4 +1,7 @@
-"""The definitions of topic configs; most of them take type, valid values and default from a broker setting."""
+"""The definitions of the settings of logs, and of topic configs.
+
+Most topic configs take type, valid values and default from a broker setting.
+"""
 
 from collections.abc import Mapping
 from typing import Final

@@ -4,7 +4,7 @@
     spark.read.format("kafka-segments").option("log_dirs", "1:/data/1,2:/data/2").load()
 
 Each row describes one batch: the fields of its header, and the CRC computed over its bytes. A row whose `problem` is
-not null describes a problem instead. `problem` is then a kind from `planning.logs.problems`, or `gone` if the segment
+not null describes a problem instead. `problem` is then a kind from `planning.logs.batches`, or `gone` if the segment
 vanished while it was read.
 """
 

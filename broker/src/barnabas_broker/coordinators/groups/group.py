@@ -1,10 +1,10 @@
 """A classic consumer group: its members and its state, without IO and clock.
 
-The module `stored_group` converts the durable state of a group to its record in `__consumer_offsets`; all other state
-is lost when the broker stops. The modules `rebalance` (the join phase), `sync`, `membership` (heartbeat, leave,
-deadlines) and `offsets` decide what happens; only the methods of Group write the fields of a group and of its members.
-A `Step` collects replies, a record and log lines. The module `shard` sends the replies, appends the record and logs the
-lines.
+The module `rebalance` decides the join phase, and converts the durable state of a group to its record in
+`__consumer_offsets`; all other state is lost when the broker stops. The modules `membership` (SyncGroup, heartbeat,
+leave, deadlines) and `offsets` decide what happens; only the methods of Group write the fields of a group and of its
+members. A `Step` collects replies, a record and log lines. The module `shard` sends the replies, appends the record and
+logs the lines.
 """
 
 from collections import Counter

@@ -80,7 +80,7 @@ _ROLES: Final[Mapping[Kind, Kind]] = {of_share: role for role, of_share in SHARE
 
 
 class MemberState(IntEnum):
-    """The states of a member, with their numbers in records (`reconciliation` has the table of the states)."""
+    """The states of a member, with their numbers in records (`consumer_heartbeat` has their table)."""
 
     STABLE = 0
     UNREVOKED = 1

@@ -3,7 +3,7 @@
 A new leader's log has all committed records and may have uncommitted records, and its high watermark may be too
 low. So the shard reads the whole log, and serves once the high watermark has reached the end of the log. Only the
 newest record of each key is decoded, unless the log yields all records, because its topic is pruned instead of
-compacted. The records of a transaction take effect with its commit marker (`pending_records`). Partitions take turns
+compacted. The records of a transaction take effect with its commit marker (`writer`). Partitions take turns
 while they are loaded, so that a small partition does not wait for a large partition after a failover.
 """
 
