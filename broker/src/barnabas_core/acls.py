@@ -11,6 +11,13 @@ ANY_NAME: Final = "*"
 """The name of a literal ACL that applies to all resources of its type."""
 ANY_HOST: Final = "*"
 ANY_USER: Final = "User:*"
+MEANINGS: Final = {"*": "all users", "ANONYMOUS": "all clients that have not authenticated"}
+"""The names of principals that are not one user, each with those that it stands for in ACLs and super.users."""
+
+
+def not_one_user(name: str) -> str:
+    """Return what is allowed in place of a name in MEANINGS."""
+    return f"allowed: the name of one user, because in Kafka User:{name} stands for {MEANINGS[name]}"
 
 
 class AclOperation(IntEnum):

@@ -57,6 +57,8 @@ def another(letter: bytes, overlap_ms: int = 0, **other: Any) -> Request:
     ("request_", "error"),
     [
         (Request(upsertions=[upsertion("")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion("*")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        (Request(upsertions=[upsertion("ANONYMOUS")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (Request(upsertions=[upsertion(iterations=4095)]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (Request(upsertions=[upsertion(iterations=16_385)]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
         (Request(upsertions=[upsertion(salt=b"")]), ErrorCode.UNACCEPTABLE_CREDENTIAL),
@@ -78,6 +80,15 @@ def test_an_invalid_change_is_refused_and_does_not_affect_other_users(request_: 
 
 def test_a_deletion_of_an_existing_credential_is_a_change() -> None:
     assert decide(Request(deletions=[deletion(1)]), present({ALICE: password(b"1")})).changes == {ALICE: None}
+
+
+def test_a_user_whose_name_stands_for_others_is_refused_with_the_meaning_and_can_still_be_deleted() -> None:
+    there = {("*", "SCRAM-SHA-256"): password(b"1")}
+    refusal = decide(Request(upsertions=[upsertion("*")]), present(there)).outcomes["*"]
+    meaning = "name=*: allowed: the name of one user, because in Kafka User:* stands for all users"
+    assert str(refusal) == meaning
+    deletion_ = Request.ScramCredentialDeletion(name="*", mechanism=1)
+    assert decide(Request(deletions=[deletion_]), present(there)).changes == {("*", "SCRAM-SHA-256"): None}
 
 
 async def test_all_brokers_share_one_secret_and_apply_every_change(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from barnabas_broker.security.sasl.scram_credential import (
     credential_of,
 )
 from barnabas_broker.wire.messages import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from barnabas_core.acls import MEANINGS, not_one_user
 from barnabas_core.errors import ApiError, ErrorCode
 
 NO_SCRAM: Final = (
@@ -130,6 +131,9 @@ def _checked_mechanism(asked: Any, times: int) -> ScramHash:
 
 
 def _credential(asked: Any, kind: ScramHash) -> ScramCredential:
+    if asked.name in MEANINGS:
+        # Such a user may be deleted: earlier versions stored it.
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"name={asked.name}: {not_one_user(asked.name)}")
     if not ITERATIONS_MIN <= asked.iterations <= ITERATIONS_MAX:
         message = f"iterations={asked.iterations}: must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}"
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)

@@ -18,13 +18,6 @@ UserName = Annotated[
     ),
 ]
 """A user name that a certificate can contain."""
-MEANINGS: Final = {"*": "all users", "ANONYMOUS": "all clients that have not authenticated"}
-"""The names of principals that are not one user, each with those that it stands for in ACLs and super.users."""
-
-
-def not_one_user(name: str) -> str:
-    """Return what is allowed in place of a name in MEANINGS."""
-    return f"allowed: the name of one user, because in Kafka User:{name} stands for {MEANINGS[name]}"
 
 
 class Authentication(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from barnabas_core.acls import MEANINGS, not_one_user
 from barnabas_operator.planning.conditions import NOT_SUPPORTED, Refusal
 from barnabas_operator.planning.object_names import PASSING_PORT, REPLICATION_PORT, pod_host
 from barnabas_operator.resources.cluster import Cluster, Listener, SecurityStageName
 from barnabas_operator.resources.schema_check import Path, dotted
-from barnabas_operator.resources.security import MEANINGS, not_one_user
 
 HOST: Final = "127.0.0.1"
 ADMINISTRATOR: Final = "admin"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_core.acls import plain_host
+from barnabas_core.acls import MEANINGS, not_one_user, plain_host
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
     INVALID_SPEC,
@@ -14,7 +14,6 @@ from barnabas_operator.planning.conditions import (
     other_cluster,
 )
 from barnabas_operator.planning.users.user_plan import ClusterUsers, declared_acls
-from barnabas_operator.resources.security import MEANINGS, not_one_user
 from barnabas_operator.resources.user import CERTIFICATE_NAME, CERTIFICATE_NAME_WORDS, INTERNAL, AclResource, User
 
 NO_AUTHORIZER: Final = "NoAuthorizer"
