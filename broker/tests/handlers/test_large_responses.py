@@ -11,13 +11,18 @@ from asked_in_turns import MANY, SlowClock
 
 from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.elect_leaders import RESULTS
 from barnabas_broker.handlers.large_responses import CloseConnection, LargeResponses, SharedTurn
-from barnabas_broker.wire.messages import DescribeConfigsResponse
+from barnabas_broker.wire.encoder import Encoded, decode_response, encode_in_steps
+from barnabas_broker.wire.messages import DescribeConfigsResponse, ElectLeadersResponse
 from barnabas_core.errors import ErrorCode
+from barnabas_core.loop_turns import THINGS_MAX, at_once
 
 CLIENTS = 8
 ELEMENT_BYTES = 1_000
 Result = DescribeConfigsResponse.DescribeConfigsResult
+Elected = ElectLeadersResponse.ReplicaElectionResult
+Partition = Elected.PartitionResult
 
 
 class LoopTimers:
@@ -112,6 +117,23 @@ async def test_a_response_that_becomes_too_large_closes_its_connection() -> None
         with pytest.raises(CloseConnection, match="has more than 50000 bytes; request fewer elements at once"):
             task.result()
     assert max(world.made) < MANY
+
+
+def test_an_element_with_very_many_inner_elements_is_encoded_in_the_steps_of_the_response() -> None:
+    context = RequestContext(43, 2, Client("PLAINTEXT", "127.0.0.1:5"))
+    answer = AnswerInTurns(ElectLeadersResponse, context, World().answers)
+    partitions = [Partition(partition_id=number, error_message=None) for number in range(THINGS_MAX + 1)]
+    topics = []
+    for count in (THINGS_MAX, THINGS_MAX + 1):
+        encoded = [answer.encoded((RESULTS, "partition_result"), each) for each in partitions[:count]]
+        topics.append(answer.encoded((RESULTS,), Elected(topic="t", partition_result=encoded)))
+    assert [isinstance(each, Encoded) for each in topics] == [True, False]
+    frame = at_once(encode_in_steps(ElectLeadersResponse(replica_election_results=topics), 2, 1))
+    decoded = decode_response("ElectLeadersResponse", 2, memoryview(frame)[4:]).replica_election_results
+    assert decoded == [
+        Elected(topic="t", partition_result=partitions[:THINGS_MAX]),
+        Elected(topic="t", partition_result=partitions),
+    ]
 
 
 async def test_a_response_is_aborted_if_its_client_disconnects() -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -221,6 +222,40 @@ async def test_no_turn_decodes_checks_refuses_or_encodes_all_elements_of_large_r
                 await answer(reader)
     assert set(counted.most) == set(names)
     assert max(counted.most.values()) < TEXTS_OF_A_GROUP * STEPS_OF_A_TURN * STEP_ELEMENTS
+
+
+class Outcome:
+    """An outcome of an element, which counts how many outcomes are freed."""
+
+    freed = 0
+
+    def __del__(self) -> None:
+        Outcome.freed += 1
+
+
+@pytest.mark.parametrize("leave", [False, True], ids=["answered", "disconnected"])
+async def test_no_turn_frees_all_elements_of_large_requests(leave: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three requests are freed at once, and a slow clock ends a turn after a few steps."""
+    monkeypatch.setattr(Outcome, "freed", 0)
+    turns: list[Any] = []
+
+    def handler(environment: Any, context: Any, request: Any) -> Any:
+        turns.append(context.turn)
+        context.turn.keep_outcomes({each: Outcome() for each in request.groups})
+        if leave:
+            context.connection.close()
+        return handle(environment, context, request)
+
+    freed = [0]
+    dispatcher = Dispatcher(environment(slow=True), {}, lambda _: handler)
+    async with connected(dispatcher) as first, connected(dispatcher) as second, connected(dispatcher) as third:  # type: ignore[arg-type]
+        for _, _, writer in (first, second, third):
+            writer.write(describe(NAMES))
+        while len(turns) < 3 or any(each.kept for each in turns):
+            await asyncio.sleep(0)
+            freed.append(Outcome.freed)
+    assert freed[-1] == 3 * GROUPS
+    assert max(now - before for before, now in pairwise(freed)) <= STEPS_OF_A_TURN * STEP_ELEMENTS
 
 
 @pytest.fixture

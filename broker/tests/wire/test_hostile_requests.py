@@ -129,10 +129,10 @@ def test_a_request_for_groups_has_fewer_elements_than_one_for_partitions() -> No
 @every_request
 def test_a_request_is_decoded_in_steps_to_the_same_message(spec: ApiSpec, version: int) -> None:
     body = memoryview(sample(spec, version))
-    assert at_once(decode_in_steps(spec.key, version, body)) == decode_request(spec.key, version, body)
+    assert at_once(decode_in_steps(spec.key, version, body, [])) == decode_request(spec.key, version, body)
     if body:
         with pytest.raises(MalformedRequest):
-            at_once(decode_in_steps(spec.key, version, body[:-1]))
+            at_once(decode_in_steps(spec.key, version, body[:-1], []))
 
 
 @every_request

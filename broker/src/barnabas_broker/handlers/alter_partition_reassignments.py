@@ -27,6 +27,7 @@ async def handle(
         async for partition in answer.over(topic.partitions)
     }
     outcomes = await environment.metadata_writer.alter_reassignments(wanted, may_change_factor=may_change_factor)
+    answer.turn.keep_outcomes(outcomes)
     results = []
     async for topic, found in answer.along(await answer.turn.run(by_topic(outcomes))):
         partitions = await answer.elements(("responses", "partitions"), found, lambda each: _result(*each))

@@ -28,7 +28,8 @@ def handle(
     remembers the requested log dir, and creates the replica there later.
     """
     named = yield from flat_in_steps(request.dirs, lambda each: ((each.path, topic) for topic in each.topics))
-    topics: dict[str, list[PartitionResult]] = {topic.name: [] for _, topic in named}
+    topics: dict[str, list[PartitionResult]] = {}
+    yield from in_steps(named, lambda each: topics.setdefault(each[1].name, []))
     results = yield from flat_in_steps(named, lambda each: _moves(environment, *each))
     yield from in_steps(results, lambda each: topics[each[0]].append(each[1]))
     by_topic = yield from in_steps(topics.items(), lambda each: TopicResult(topic_name=each[0], partitions=each[1]))

@@ -13,7 +13,7 @@ from barnabas_broker.handlers.channel import MessageHandler, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.wire.encoder import encode_element
-from barnabas_core.loop_turns import InSteps, at_once
+from barnabas_core.loop_turns import THINGS_MAX, InSteps, at_once
 
 Thing = TypeVar("Thing")
 Element = TypeVar("Element")
@@ -54,6 +54,7 @@ class AnswerInTurns:
         self._outer_bytes = 0
         self._inner_bytes = 0
         """The bytes encoded so far for nested arrays of the unfinished outer element; 0 if no element is unfinished."""
+        self._inner_elements = 0
 
     def over(self, things: Iterable[Thing]) -> AsyncIterator[Thing]:
         """Yield all items, spread over several turns of the event loop."""
@@ -64,13 +65,22 @@ class AnswerInTurns:
         return self.turn.along(things)
 
     def encoded(self, array: Path, element: Element) -> Element:
-        """Encode an element of the response's array at the path `array`, and return the encoded element."""
+        """Encode an element of the response's array at the path `array`, and return the encoded element.
+
+        An outer element that has many encoded elements is returned as it is, and encoded in turns with the response.
+        """
+        is_outer = len(array) == 1
+        if is_outer and self._inner_elements > THINGS_MAX:
+            self._outer_bytes += self._inner_bytes
+            self._inner_bytes = self._inner_elements = 0
+            return element
         encoded = encode_element(self._response, array, self._version, element)
-        if len(array) == 1:
+        if is_outer:
             self._outer_bytes += len(encoded)
-            self._inner_bytes = 0
+            self._inner_bytes = self._inner_elements = 0
         else:
             self._inner_bytes += len(encoded)
+            self._inner_elements += 1
         self.turn.holds(self._outer_bytes + self._inner_bytes)
         return cast("Element", encoded)
 

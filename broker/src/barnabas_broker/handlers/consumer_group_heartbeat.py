@@ -22,6 +22,7 @@ from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
 from barnabas_core.loop_turns import InSteps, in_steps
 
+Owned: TypeAlias = Mapping[UUID, Sequence[int]]
 Assignment: TypeAlias = ConsumerGroupHeartbeatResponse.Assignment
 
 
@@ -34,7 +35,8 @@ def handle(
     refusal = yield from _refusal(environment, rights, request)
     if refusal is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=refusal)
-    beat = _beat(context, request, rights)
+    owned = yield from _owned(request.topic_partitions)
+    beat = _beat(context, request, rights, owned)
     return answer_of(
         lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(_response(reply)))
     )
@@ -53,7 +55,7 @@ def _refusal(
     return ErrorCode.NONE if all(allowed) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest, rights: Rights) -> Beat:
+def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest, rights: Rights, owned: Owned | None) -> Beat:
     return Beat(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -66,15 +68,22 @@ def _beat(context: RequestContext, request: ConsumerGroupHeartbeatRequest, right
         topic_names=request.subscribed_topic_names,
         topic_regex=request.subscribed_topic_regex,
         assignor=request.server_assignor,
-        owned=_owned(request.topic_partitions),
+        owned=owned,
         may_describe=partial(rights.may_see, AclOperation.DESCRIBE, ResourceType.TOPIC),
     )
 
 
-def _owned(
-    topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions] | None,
-) -> Mapping[UUID, Sequence[int]] | None:
-    return None if topics is None else {each.topic_id: each.partitions for each in topics if each.topic_id is not None}
+def _owned(topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions] | None) -> InSteps[Owned | None]:
+    if topics is None:
+        return None
+    owned: dict[UUID, Sequence[int]] = {}
+
+    def add(each: ConsumerGroupHeartbeatRequest.TopicPartitions) -> None:
+        if each.topic_id is not None:
+            owned[each.topic_id] = each.partitions
+
+    yield from in_steps(topics, add)
+    return owned
 
 
 def _response(reply: BeatReply) -> ConsumerGroupHeartbeatResponse:

@@ -23,6 +23,7 @@ async def handle(
     allowed = [each async for each in answer.over(wanted) if each.name not in charge.refused]
     made = await environment.metadata_writer.create_partitions(allowed, validate_only=request.validate_only)
     outcomes = {**made, **charge.refused}
+    answer.turn.keep_outcomes(outcomes)
     results = [TopicResult(name=name, **error_fields(error)) async for name, error in answer.along(outcomes.items())]
     throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))
     return CreatePartitionsResponse(throttle_time_ms=throttle_ms, results=results)

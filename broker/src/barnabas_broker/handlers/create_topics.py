@@ -28,6 +28,7 @@ async def handle(
     allowed = [each async for each in answer.over(wanted) if each.name not in charge.refused]
     created = await environment.metadata_writer.create_topics(allowed, validate_only=request.validate_only)
     outcomes = {**created, **charge.refused}
+    answer.turn.keep_outcomes(outcomes)
     rights = rights_of(environment, context.client)
     results = await answer.elements(("topics",), outcomes.items(), lambda each: _result(environment, rights, *each))
     throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))

@@ -32,6 +32,7 @@ async def handle(
     charge = MutationCharge(environment, context, costs, is_free=False)
     allowed = await answer.turn.run(charge.charge())
     outcomes = {**await environment.metadata_writer.delete_topics(allowed), **charge.refused}
+    answer.turn.keep_outcomes(outcomes)
     results = await answer.elements(("responses",), outcomes.items(), lambda each: _result(*each))
     refusals = [_refused(environment, rights, each) async for each in answer.over(asked) if each in refused]
     throttle_ms = await answer.turn.run(charge.throttle_ms(outcomes))

@@ -37,6 +37,7 @@ async def handle(
             async for number in answer.over(each.partitions)
         ]
     outcomes = await environment.metadata_writer.elect_leaders(election, partitions)
+    answer.turn.keep_outcomes(outcomes)
     results = []
     async for topic, found in answer.along(await answer.turn.run(by_topic(outcomes))):
         partition_results = await answer.elements((RESULTS, "partition_result"), found, lambda each: _result(*each))

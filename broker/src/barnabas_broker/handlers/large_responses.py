@@ -4,13 +4,13 @@ Each turn works on only one of them; otherwise a hundred of them would make each
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from itertools import count
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.loop_turns import FIRST_TURN_S, FairTurn, InSteps, next_turn
+from barnabas_core.loop_turns import FIRST_TURN_S, FREED_AT_ONCE, STEP_ELEMENTS, FairTurn, InSteps, next_turn
 
 
 class CloseConnection(Exception):
@@ -41,11 +41,13 @@ class SharedTurn(FairTurn):
         bytes_max: int,
         is_gone: Callable[[], bool],
         wait: Callable[["SharedTurn"], Awaitable[None]],
+        wait_to_free: Callable[[], Awaitable[None]],
     ) -> None:
         super().__init__(clock)
         self.begin_first()
         self._bytes_max = bytes_max
         self._wait = wait
+        self._wait_to_free = wait_to_free
         self.number = number
         """The number of the response; later responses have larger numbers."""
         self.is_gone = is_gone
@@ -53,6 +55,26 @@ class SharedTurn(FairTurn):
         """The seconds of the turns that have ended."""
         self.held_bytes = 0
         self._taken_bytes = 0
+        self.kept: list[Any] = []
+        """Elements of the request, of its outcomes and of the response. They are freed in turns at the end.
+
+        Without these references the end of the handler would free all of them in one turn.
+        """
+
+    def keep_outcomes(self, outcomes: Mapping[Any, Any]) -> None:
+        """Keep what a request is about, and its outcomes, such as errors, to be freed in turns at the end."""
+        self.kept += outcomes
+        self.kept += outcomes.values()
+
+    async def free(self) -> None:
+        """Free what was kept, in turns, also if the client has disconnected."""
+        if len(self.kept) <= FREED_AT_ONCE:
+            self.kept.clear()
+        while self.kept:
+            await self._wait_to_free()
+            self.begin()
+            while self.kept and self.take():
+                del self.kept[-STEP_ELEMENTS:]
 
     def begin_first(self) -> None:
         """Begin the first turn, which is short, because it does not wait for others."""
@@ -137,13 +159,16 @@ class LargeResponses:
         self._timers = timers
         self._bytes_max = bytes_max
         self._numbers = count()
+        self._freeing = OneATurn()
         self._turns: WeakSet[SharedTurn] = WeakSet()
         self._waiting: list[_Waiting] = []
         self._wakes_soon = False
 
     def turn(self, is_gone: Callable[[], bool] = lambda: False) -> SharedTurn:
         """Return a SharedTurn, with which a new response reports its size and waits for its turns on the event loop."""
-        turn = SharedTurn(self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn)
+        turn = SharedTurn(
+            self._clock, next(self._numbers), self._bytes_max, is_gone, self._next_turn, self._freeing.next_turn
+        )
         self._turns.add(turn)
         return turn
 

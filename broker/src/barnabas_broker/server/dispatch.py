@@ -22,6 +22,7 @@ from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
 from barnabas_broker.wire.encoder import (
     decode_in_steps,
     decode_request,
+    elements_of,
     encode_in_steps,
     encode_response,
     encode_unsupported_api_versions,
@@ -235,7 +236,7 @@ class Dispatcher:
         self, connection: Connection, header: RequestHeader, body: memoryview, turn: SharedTurn, late: LateAnswer
     ) -> Any:
         turn.begin_first()
-        request = await turn.run(decode_in_steps(header.api_key, header.api_version, body))
+        request = await turn.run(decode_in_steps(header.api_key, header.api_version, body, turn.kept))
         del body  # A handler may wait for minutes, and the bytes are freed only without this reference.
         connection.request_is_read()
         client = connection.client.named(header.client_id)
@@ -275,13 +276,7 @@ class Dispatcher:
         turn: SharedTurn | None,
     ) -> None:
         try:
-            message = await response
-            if self._quotas.are_set and turn is not None:
-                count_time(self._environment, connection, header, FIRST_TURN_S + turn.spent_s)
-            turn = turn or self._environment.answers.turn(connection.is_gone)
-            if self._quotas.are_set:
-                throttle_message(self._environment, connection, header, message)
-            respond([await turn.run(encode_in_steps(message, header.api_version, header.correlation_id))])
+            await self._respond(connection, header, response, respond, turn)
         except (MalformedRequest, CloseConnection) as refusal:
             connection.close(str(refusal))
         except Exception:
@@ -292,3 +287,23 @@ class Dispatcher:
                 connection.client.address,
             )
             connection.close()
+        finally:
+            if turn is not None:
+                await turn.free()
+
+    async def _respond(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        response: Awaitable[Any],
+        respond: Callable[[list[Part]], None],
+        turn: SharedTurn | None,
+    ) -> None:
+        message = await response
+        if self._quotas.are_set and turn is not None:
+            count_time(self._environment, connection, header, FIRST_TURN_S + turn.spent_s)
+        turn = turn or self._environment.answers.turn(connection.is_gone)
+        if self._quotas.are_set:
+            throttle_message(self._environment, connection, header, message)
+        turn.kept += elements_of(message)
+        respond([await turn.run(encode_in_steps(message, header.api_version, header.correlation_id))])

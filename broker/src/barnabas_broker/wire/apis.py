@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 PARTITIONS_MAX: Final = 50_000
 """The maximum number of array elements in a request about topics and partitions."""
 TOPICS_MAX: Final = 30_000
-"""The maximum number of array elements in a request that names topics, and hardly ever their partitions."""
+"""The maximum number of array elements in a request that names topics, and few of their partitions."""
 SHARE_STATES_MAX: Final = 20_000
 """The maximum number of array elements in a request of a broker to a share coordinator, which has a few thousand."""
 NAMES_MAX: Final = 10_000
@@ -108,7 +108,7 @@ _SPECS: Final = (
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),
     ApiSpec(65, "DescribeTransactions", 0, 0, 0),
     ApiSpec(66, "ListTransactions", 0, 2, 0),
-    ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, PARTITIONS_MAX),
+    ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, TOPICS_MAX),
     ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
     ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, TOPICS_MAX),

@@ -47,10 +47,12 @@ NO_OPERATIONS: Final = 1 << 31
 class Body:
     """The bytes of a message, and the position of the next byte to read."""
 
-    __slots__ = ("data", "elements_left", "elements_max", "position")
+    __slots__ = ("data", "elements_left", "elements_max", "kept", "position")
 
-    def __init__(self, data: memoryview, elements_max: int) -> None:
+    def __init__(self, data: memoryview, elements_max: int, kept: list[Any] | None = None) -> None:
         self.data = data
+        self.kept: list[Any] = [] if kept is None else kept
+        """The elements of arrays that are decoded in steps; they are freed in steps, too."""
         self.position = 0
         self.elements_left = self.elements_max = elements_max
 
@@ -116,14 +118,17 @@ def decoder(name: str, version: int) -> Callable[[memoryview], Any]:
 
 
 @functools.cache
-def steps_decoder(name: str, version: int) -> Callable[[memoryview], InSteps[Any]]:
-    """Return a decoder like that of `decoder`, which decodes a few elements of arrays in each step."""
+def steps_decoder(name: str, version: int) -> Callable[[memoryview, list[Any]], InSteps[Any]]:
+    """Return a decoder like that of `decoder`, which decodes a few elements of arrays in each step.
+
+    The decoder adds each element also to a list, so that the elements can be freed in steps.
+    """
     definition = schema.message(name)
     read = _struct_steps(definition.struct, version, definition.flexible.hold(version))
     elements_max = elements_max_of(name)
 
-    def decode(data: memoryview) -> InSteps[Any]:
-        body = Body(data, elements_max)
+    def decode(data: memoryview, kept: list[Any]) -> InSteps[Any]:
+        body = Body(data, elements_max, kept)
         try:
             return (yield from read(body))
         except MALFORMED as error:
@@ -285,7 +290,9 @@ def _array_steps(field: schema.Field, version: int, flexible: bool) -> Fill:
         elements: list[Any] = []
         setattr(made, name, elements)
         for number in range(count):
-            elements.append(read_one(body) if read_nested is None else (yield from read_nested(body)))
+            element = read_one(body) if read_nested is None else (yield from read_nested(body))
+            elements.append(element)
+            body.kept.append(element)
             if number % STEP_ELEMENTS == 0:
                 yield STEP_ELEMENTS * HANDLED_BYTES
 

@@ -10,8 +10,8 @@ The conversion between messages and bytes for all APIs except Produce and Fetch.
 import functools
 import struct
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final
 
@@ -329,9 +329,9 @@ def decode_request(api_key: int, version: int, body: memoryview) -> Any:
     return decoder(f"{API_SPECS[api_key].name}Request", version)(body)
 
 
-def decode_in_steps(api_key: int, version: int, body: memoryview) -> InSteps[Any]:
-    """Decode a request as `decode_request` does, in steps."""
-    return steps_decoder(f"{API_SPECS[api_key].name}Request", version)(body)
+def decode_in_steps(api_key: int, version: int, body: memoryview, kept: list[Any]) -> InSteps[Any]:
+    """Decode a request as `decode_request` does, in steps; add the elements of its arrays also to `kept`."""
+    return steps_decoder(f"{API_SPECS[api_key].name}Request", version)(body, kept)
 
 
 def encode_response(message: Any, version: int, correlation_id: int) -> bytearray:
@@ -350,6 +350,12 @@ def encode_in_steps(message: Any, version: int, correlation_id: int) -> InSteps[
     yield from steps_encoder(name, version)(out, message)
     _SIZE_CORRELATION.pack_into(out, 0, len(out) - _SIZE_BYTES, correlation_id)
     return out
+
+
+def elements_of(message: Any) -> Iterator[Any]:
+    """Return the elements of the arrays that are fields of a message itself."""
+    arrays = (field.name for field in schema.message(type(message).__name__).struct.fields if has_elements(field))
+    return chain.from_iterable(getattr(message, name) or () for name in arrays)
 
 
 def _response_header(name: str, version: int) -> bytearray:
