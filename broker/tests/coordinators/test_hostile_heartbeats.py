@@ -126,6 +126,14 @@ def test_heartbeats_during_a_long_assignment_do_not_begin_another(world: World) 
     find.assert_not_called()
 
 
+def test_hundred_members_on_a_thousand_partitions_are_assigned_in_the_heartbeat_that_needs_it(world: World) -> None:
+    world.topics.make("flights", 1_000)
+    _join(world, 99)
+    group = group_of(world)
+    Consumer(world, "one-more").join_and_wait()
+    assert (group.is_assigning, group.assignment_epoch) == (False, group.epoch)
+
+
 def test_members_of_a_large_group_get_their_partitions_in_their_first_answers(world: World) -> None:
     world.topics.make("flights", 2_000)
     members = [Consumer(world, f"m{number}") for number in range(20)]

@@ -191,7 +191,7 @@ def _divide_equally(draft: _Draft) -> InSteps[None]:
     free: list[TopicPartitionIndex] = []
     for topic in range(len(draft.topics)):
         free += draft.free(topic)
-        yield 0
+        yield len(draft.owners[topic]) * _PLACE_BYTES
     unfilled: list[tuple[int, int]] = []
     least, extras = divmod(sum(map(len, draft.owners)), max(1, len(draft.order)))
     for member, held in enumerate(draft.held):

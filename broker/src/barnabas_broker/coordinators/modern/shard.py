@@ -44,8 +44,8 @@ SettingsT = TypeVar("SettingsT", bound=MemberSettings)
 WAIT_S_MAX: Final = 3.0
 """The time for which a heartbeat waits for a computation: clients wait 30 s for an answer, and for four of these."""
 _TARGETS_AT_ONCE: Final = 50
-_STEP_BYTES: Final = 4 * 1024
-_PACE_BYTES: Final = 32 * 1024
+_STEP_BYTES: Final = 2 * 1024
+_PACE_BYTES: Final = 128 * 1024
 _RESTORED_AT_ONCE: Final = 100
 """The number of members whose groups are restored before other tasks may run: about a millisecond of work."""
 

@@ -12,8 +12,10 @@ from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import InSteps, at_once
 
-AT_ONCE_MAX: Final = 1_000
-"""The members and partitions for which an assignment is computed in the turn of the heartbeat that needs it."""
+SUBSCRIBED_AT_ONCE_MAX: Final = 1_000
+"""The members and their topics for which an assignment is computed in the turn of the heartbeat that needs it."""
+ASSIGNED_AT_ONCE_MAX: Final = 2_000
+"""The members and partitions for which it is computed in that turn: 2 ms if all subscribe to the same topics, or 5."""
 _HASH_BYTES: Final = 8
 _NAME_BYTES: Final = 8
 _TOPIC_BYTES: Final = 64
@@ -184,11 +186,11 @@ def is_assignment_due(group: ModernGroup, world: World[Any]) -> bool:
 
 def assign(change: GroupChange, planning: InSteps[Plan], now: Now) -> None:
     """Compute the target assignment at once, or ask for it if the group is large."""
-    if change.group.subscription_size > AT_ONCE_MAX:
+    if change.group.subscription_size > SUBSCRIBED_AT_ONCE_MAX:
         change.wants_targets = True
         return
     plan = at_once(planning)
-    if plan.size > AT_ONCE_MAX:
+    if plan.size > ASSIGNED_AT_ONCE_MAX:
         change.wants_targets = True
     else:
         write_targets(change, at_once(plan.steps), change.group.epoch, now)
