@@ -20,7 +20,6 @@ from barnabas_broker.coordinators.modern.records import (
     TargetEpoch,
     TopicShare,
     decode,
-    encoded_topic,
 )
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_broker.wire.encoder import encoder
@@ -78,15 +77,23 @@ def test_records_have_kafkas_bytes() -> None:
 
 @pytest.mark.parametrize("count", [1, 31, 32, 127, 128, 5_000])
 def test_topics_of_a_member_have_the_bytes_that_the_codec_gives_them(count: int) -> None:
-    numbers, epochs = list(range(count)), list(range(7, 7 + count))
+    epochs = {number: 7 + number for number in range(count)}
+    numbers, ids = frozenset(epochs), [UUID(int=number) for number in (1, 2, 3)]
+    target = {ids[2]: numbers, ids[0]: frozenset({4}), ids[1]: numbers}
+    current = Current(3, 2, assigned={ids[2]: epochs, ids[0]: {4: 9}, ids[1]: epochs})
     kind, facts = SimpleNamespace, {"member_epoch": 3, "previous_member_epoch": 2, "state": 0}
-    topic = kind(topic_id=T, partitions=numbers, assignment_epochs=epochs)
-    for name, made in (("TargetAssignmentMember", (T, numbers)), ("CurrentMemberAssignment", (T, numbers, epochs))):
-        by_codec, ours = bytearray(), bytearray()
-        for out, each in ((by_codec, topic), (ours, encoded_topic(*made))):
-            topics = {"topic_partitions": [each], "assigned_partitions": [each], "partitions_pending_revocation": []}
-            encoder(f"ConsumerGroup{name}Value", 0)(out, kind(**facts, **topics))
-        assert ours == by_codec
+    topics = [
+        kind(topic_id=ids[0], partitions=[4], assignment_epochs=[9]),
+        *(kind(topic_id=each, partitions=list(epochs), assignment_epochs=list(epochs.values())) for each in ids[1:]),
+    ]
+    message = kind(**facts, topic_partitions=topics, assigned_partitions=topics, partitions_pending_revocation=[])
+    for name, role, ours in (
+        ("TargetAssignmentMember", Kind.TARGET, target),
+        ("CurrentMemberAssignment", Kind.CURRENT, current),
+    ):
+        by_codec = bytearray(2)
+        encoder(f"ConsumerGroup{name}Value", 0)(by_codec, message)
+        assert ModernRecord(role, "g", "m", ours).encode()[1] == bytes(by_codec)
 
 
 def test_records_of_share_groups_have_kafkas_bytes() -> None:

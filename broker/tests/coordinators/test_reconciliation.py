@@ -30,6 +30,13 @@ def aim(
     return Aim(epoch, assignment, reported, topics, lambda _, numbers: numbers - set(taken))
 
 
+def test_topics_of_which_a_member_gets_the_same_partitions_share_one_object() -> None:
+    target = {T: frozenset({0, 1}), U: frozenset({0, 1})}
+    given = reconciled(Current(), Aim(2, target, None, None, lambda _, numbers: list(numbers))).assigned
+    assert given[T] == {0: 2, 1: 2}
+    assert given[T] is given[U]
+
+
 @pytest.mark.parametrize(
     ("current", "to", "expected"),
     [

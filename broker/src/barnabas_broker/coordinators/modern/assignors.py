@@ -170,9 +170,11 @@ class _Draft:
     def result(self) -> AssignmentInSteps:
         """Return the partitions of each member by topic; topics without partitions of the member are absent."""
         assignments: list[dict[UUID, frozenset[int]]] = [{} for _ in self.order]
+        shared: dict[frozenset[int], frozenset[int]] = {}  # A member often has the same numbers of very many topics.
         for topic, owners in zip(self.topics, self.owners, strict=True):
             for owner, owned in _by_owner(owners).items():
-                assignments[owner][topic] = frozenset(owned)
+                numbers = frozenset(owned)
+                assignments[owner][topic] = shared.setdefault(numbers, numbers)
             yield len(owners) * _PLACE_BYTES
         found: dict[str, Assignment] = dict(zip(self.order, assignments, strict=True))
         return found

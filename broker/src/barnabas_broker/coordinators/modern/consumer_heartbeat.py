@@ -124,6 +124,7 @@ def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]
     revoking: dict[UUID, Mapping[int, int]] = {}
     added: dict[UUID, Mapping[int, int]] = {}
     is_whole = True
+    gained: dict[frozenset[int], Mapping[int, int]] = {}  # The same object for all topics in which it is the same.
     for topic_id, epochs, wanted in _topics(current, aim):
         is_subscribed = aim.topics is None or topic_id in aim.topics
         target = wanted if is_subscribed else frozenset()
@@ -132,17 +133,17 @@ def _differences(current: Current, aim: Aim) -> tuple[Owned, Owned, Owned, bool]
                 (kept if target else revoking)[topic_id] = epochs
             continue
         lacking = target - epochs.keys() if epochs else target
-        free = sorted(aim.free(topic_id, lacking))
+        free = aim.free(topic_id, lacking)
         is_whole &= len(free) == len(lacking)
+        if free:
+            numbers = frozenset(free)
+            if numbers not in gained:
+                gained[numbers] = dict.fromkeys(sorted(numbers), aim.epoch)
+            added[topic_id] = gained[numbers]
         if not epochs:
-            if free:
-                added[topic_id] = dict.fromkeys(free, aim.epoch)
             continue
-        for found, epochs_of in (
-            (kept, {number: epoch for number, epoch in epochs.items() if number in target}),
-            (revoking, {number: epoch for number, epoch in epochs.items() if number not in target}),
-            (added, dict.fromkeys(free, aim.epoch)),
-        ):
+        for found, is_kept in ((kept, True), (revoking, False)):
+            epochs_of = {number: epoch for number, epoch in epochs.items() if (number in target) is is_kept}
             if epochs_of:
                 found[topic_id] = epochs_of
     return kept, revoking, added, is_whole
