@@ -6,7 +6,7 @@ adds regular expressions, and the client then makes its member id.
 
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
@@ -17,13 +17,17 @@ from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.join_group import client_host
 from barnabas_broker.security.acls.authorizer import Rights
-from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from barnabas_broker.wire.messages import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ShareGroupHeartbeatResponse,
+)
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode
 from barnabas_core.loop_turns import InSteps, in_steps
 
 Owned: TypeAlias = Mapping[UUID, Sequence[int]]
-Assignment: TypeAlias = ConsumerGroupHeartbeatResponse.Assignment
+ResponseT = TypeVar("ResponseT", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
 
 @stepwise
@@ -32,26 +36,24 @@ def handle(
 ) -> InSteps[ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]]:
     """Pass the heartbeat to the group; return the member epoch, and the assignment if it has changed."""
     rights = rights_of(environment, context.client)
-    refusal = yield from _refusal(environment, rights, request)
+    topics, is_on = request.subscribed_topic_names, environment.groups.has_consumer_groups
+    refusal = yield from refusal_of(rights, request.group_id, topics, is_on=is_on)
     if refusal is not ErrorCode.NONE:
         return ConsumerGroupHeartbeatResponse(error_code=refusal)
     owned = yield from _owned(request.topic_partitions)
-    beat = _beat(context, request, rights, owned)
+    beat, answered = _beat(context, request, rights, owned), partial(response_of, ConsumerGroupHeartbeatResponse)
     return answer_of(
-        lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(_response(reply)))
+        lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(answered(reply)))
     )
 
 
-def _refusal(
-    environment: HandlerEnvironment, rights: Rights, request: ConsumerGroupHeartbeatRequest
-) -> InSteps[ErrorCode]:
-    """Return the error of a client without the rights, or of a cluster without consumer groups of this protocol."""
-    if not environment.groups.has_consumer_groups:
+def refusal_of(rights: Rights, group_id: str, topics: Sequence[str] | None, *, is_on: bool) -> InSteps[ErrorCode]:
+    """Return the error of a client without the rights, or of a cluster without groups of this type (`is_on`)."""
+    if not is_on:
         return ErrorCode.UNSUPPORTED_VERSION
-    if not rights.may(AclOperation.READ, ResourceType.GROUP, request.group_id):
+    if not rights.may(AclOperation.READ, ResourceType.GROUP, group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    names = request.subscribed_topic_names or ()
-    allowed = yield from in_steps(names, partial(rights.may, AclOperation.DESCRIBE, ResourceType.TOPIC))
+    allowed = yield from in_steps(topics or (), partial(rights.may, AclOperation.DESCRIBE, ResourceType.TOPIC))
     return ErrorCode.NONE if all(allowed) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -86,15 +88,16 @@ def _owned(topics: Sequence[ConsumerGroupHeartbeatRequest.TopicPartitions] | Non
     return owned
 
 
-def _response(reply: BeatReply) -> ConsumerGroupHeartbeatResponse:
+def response_of(response: type[ResponseT], reply: BeatReply) -> ResponseT:
+    """Return the response to the heartbeat of a member of a consumer group or a share group."""
     assignment = None
     if reply.assignment is not None:
         partitions = [
-            Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
+            response.Assignment.TopicPartitions(topic_id=topic_id, partitions=sorted(numbers))
             for topic_id, numbers in reply.assignment.items()
         ]
-        assignment = Assignment(topic_partitions=partitions)
-    return ConsumerGroupHeartbeatResponse(
+        assignment = response.Assignment(topic_partitions=partitions)
+    return response(
         error_code=reply.error,
         error_message=reply.message,
         member_id=reply.member_id,
