@@ -578,12 +578,19 @@ def test_regular_expressions_are_matched_in_turns_in_a_large_cluster(world: Worl
     assert len(numbers(reply.assignment) or ()) == 7
 
 
-def test_a_subscription_that_the_log_would_not_take_is_refused_and_disturbs_no_other_member(world: World) -> None:
+@pytest.mark.parametrize(
+    ("count", "name_bytes", "message"),
+    [
+        (2_200, 246, "the subscription of a member has 541200 bytes, but must have at most 524288"),
+        (10_001, 6, "the subscription of a member names 10001 topics, but must name at most 10000"),
+    ],
+)
+def test_a_subscription_that_is_too_large_is_refused_and_disturbs_no_other_member(
+    world: World, count: int, name_bytes: int, message: str
+) -> None:
     first, second = Consumer(world, "a"), Consumer(world, "b")
     first.join()
-    names = [f"{number:06}{'x' * 240}" for number in range(2_200)]
-    reply = second.join(topic_names=names)
-    assert reply.error is ErrorCode.INVALID_REQUEST
-    assert reply.message == "the subscription of a member has 541200 bytes, but must have at most 524288"
+    reply = second.join(topic_names=[f"{number:06}{'x' * (name_bytes - 6)}" for number in range(count)])
+    assert (reply.error, reply.message) == (ErrorCode.INVALID_REQUEST, message)
     assert list(group_of(world).members) == ["a"]
     assert first.beat().error is ErrorCode.NONE

@@ -211,6 +211,9 @@ JOIN_EPOCH: Final = 0
 SUBSCRIPTION_BYTES_MAX: Final = 512 * 1024
 """The bytes of a member's subscription. A record that the log does not take would make the partition load again."""
 
+SUBSCRIBED_TOPICS_MAX: Final = 10_000
+"""The topics that a member may name. They are decided on and stored in one turn of the event loop: about 30 ms."""
+
 
 BeatWorld = World[GroupConfig]
 """The facts outside a consumer group on which a decision depends."""
@@ -310,7 +313,10 @@ def heartbeat(change: GroupChange, group: ConsumerGroup, beat: Beat, world: Beat
 
 
 def _check_size(beat: Beat) -> None:
-    """Check that the log takes the record of the member. Raises ApiError."""
+    """Check that the log takes the record of the member, and that the decision on it is short. Raises ApiError."""
+    if (count := len(beat.topic_names or ())) > SUBSCRIBED_TOPICS_MAX:
+        message = f"the subscription of a member names {count} topics, but must name at most {SUBSCRIBED_TOPICS_MAX}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
     protocols = () if beat.classic is None else beat.classic.supported_protocols
     texts = "".join(
         (*(beat.topic_names or ()), beat.topic_regex or "", beat.rack_id or "", *(each[0] for each in protocols))
