@@ -14,6 +14,7 @@ from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import ASSIGNORS, Subscriber
 from barnabas_broker.coordinators.share.share_heartbeat import simple
+from barnabas_core.loop_turns import at_once
 from harness.kafka_jars import jars_folder, java_command
 from harness.kept_builds import kept
 
@@ -88,12 +89,12 @@ def by_us(group: Group) -> Answer:
     }
     counts = {_id(topic): count for topic, count in group["partitions"].items()}
     if group["assignor"] == SIMPLE:
-        found = simple(subscribers, {topic: range(count) for topic, count in counts.items()})
+        steps = simple(subscribers, {topic: range(count) for topic, count in counts.items()})
     else:
-        found = ASSIGNORS[group["assignor"]](subscribers, counts)
+        steps = ASSIGNORS[group["assignor"]](subscribers, counts)
     return {
         name: {str(topic.int): sorted(partitions) for topic, partitions in assignment.items()}
-        for name, assignment in found.items()
+        for name, assignment in at_once(steps).items()
     }
 
 

@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-from barnabas_broker.coordinators.groups import classic_members, consumer_groups
-from barnabas_broker.coordinators.groups.migration import Upgrade, upgraded
+from barnabas_broker.coordinators.groups import classic_members
+from barnabas_broker.coordinators.groups.classic_members import Upgrade, upgraded
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import Current, Kind
 from barnabas_broker.coordinators.modern.shard import ModernGroups
@@ -88,7 +88,7 @@ def upgrades_without_what_the_members_have() -> Iterator[None]:
             upgrade.change.write(Kind.CURRENT, member_id, member.current._replace(assigned={}))
         return upgrade
 
-    with patch.object(consumer_groups, "upgraded", mistaken):
+    with patch.object(classic_members, "upgraded", mistaken):
         yield
 
 

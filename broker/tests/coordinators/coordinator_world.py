@@ -14,12 +14,12 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
     MemberIdentity,
-    MemberProtocol,
     SyncReply,
     SyncRequest,
 )
 from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.coordinators.modern.targets import KnownTopic
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment

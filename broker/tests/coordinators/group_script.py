@@ -22,12 +22,12 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinRequest,
     LeaveResult,
     MemberIdentity,
-    MemberProtocol,
     Reply,
     Step,
     SyncRequest,
     Token,
 )
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ErrorCode

@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat: who joins, goes on, leaves and is fenced, and what the group's epochs do (KIP-848)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def test_clock_that_was_set_back_lets_no_member_come_more_often(world: World) ->
 
 def test_members_of_a_large_group_do_not_come_back_sooner_than_the_group_can_answer(world: World) -> None:
     members = [Consumer(world, f"m{number}") for number in range(3)]
-    world.consumer_settings = world.consumer_settings._replace(heartbeat_interval_ms=20)
+    world.consumer_settings = replace(world.consumer_settings, heartbeat_interval_ms=20)
     members[0].join()
     assert [members[1].join().heartbeat_interval_ms, members[2].join().heartbeat_interval_ms] == [3, 4]
 
@@ -220,7 +221,7 @@ def test_answer_names_the_assignment_only_if_it_changed_or_the_request_is_full(w
 
 
 def test_full_group_accepts_only_members_and_their_static_successors(world: World) -> None:
-    world.consumer_settings = world.consumer_settings._replace(max_size=1)
+    world.consumer_settings = replace(world.consumer_settings, max_size=1)
     member = Consumer(world, "a", instance_id="one")
     member.join()
     assert Consumer(world, "b").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -316,7 +317,7 @@ def test_changed_instance_id_drops_the_old_one(world: World) -> None:
 
 def test_member_that_unsubscribes_revokes_the_topic_before_it_has_a_target(world: World) -> None:
     world.topics.make("planes", 2)
-    world.consumer_settings = world.consumer_settings._replace(assignment_interval_ms=10_000)
+    world.consumer_settings = replace(world.consumer_settings, assignment_interval_ms=10_000)
     member = Consumer(world, "a", ["flights", "planes"])
     member.join()
     assert len(member.numbers) == 8
@@ -344,7 +345,7 @@ def test_other_topics_do_not_change_the_group(world: World) -> None:
 
 
 def test_assignment_interval_is_waited_for(world: World) -> None:
-    world.consumer_settings = world.consumer_settings._replace(assignment_interval_ms=10_000)
+    world.consumer_settings = replace(world.consumer_settings, assignment_interval_ms=10_000)
     first, second = Consumer(world, "a"), Consumer(world, "b")
     assert first.join().epoch == 2
     assert (second.join().epoch, group_of(world).epoch) == (2, 3)

@@ -1,5 +1,6 @@
 """Offsets of consumer groups of KIP-848: whose commits count, what is removed, and what other APIs say about groups."""
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -176,7 +177,7 @@ def test_group_with_members_is_not_deleted(world: World) -> None:
 
 
 def test_offsets_of_topics_without_subscribers_expire_while_the_group_lives(world: World) -> None:
-    world.consumer_settings = world.consumer_settings._replace(session_timeout_ms=30 * DAY_S * 1000)
+    world.consumer_settings = replace(world.consumer_settings, session_timeout_ms=30 * DAY_S * 1000)
     world.coordinator.start()
     Consumer(world, "a").join()
     commit(world, topic="flights")

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from consumer_world import GROUP, Consumer, group_of, settle
 from coordinator_world import Client, World
 from group_script import subscription
 
+from barnabas_broker.coordinators.groups.classic_members import assignment
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.messages import CommitRequest, MemberProtocol
-from barnabas_broker.coordinators.groups.migration import assignment
+from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -115,7 +117,7 @@ def test_group_in_a_rebalance_lets_its_members_join_again(world: World) -> None:
 
 @pytest.mark.parametrize("policy", ["downgrade", "disabled"])
 def test_policy_refuses_consumers_in_a_classic_group(world: World, policy: str) -> None:
-    world.consumer_settings = world.consumer_settings._replace(migration_policy=policy)
+    world.consumer_settings = replace(world.consumer_settings, migration_policy=policy)
     classic_group(world, [0])
     assert Consumer(world, "new").join().error is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -194,7 +196,7 @@ def test_classic_members_need_a_protocol_in_common(world: World) -> None:
 
 
 def test_disabled_policy_refuses_classic_members(world: World) -> None:
-    world.consumer_settings = world.consumer_settings._replace(migration_policy="disabled")
+    world.consumer_settings = replace(world.consumer_settings, migration_policy="disabled")
     Consumer(world, "a").join()
     assert ClassicClient(world, "c").rejoin() is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -260,7 +262,7 @@ def test_group_goes_down_with_its_last_consumer(world: World) -> None:
 
 
 def test_group_stays_up_if_the_policy_says_so(world: World) -> None:
-    world.consumer_settings = world.consumer_settings._replace(migration_policy="upgrade")
+    world.consumer_settings = replace(world.consumer_settings, migration_policy="upgrade")
     consumer, client = Consumer(world, "a"), ClassicClient(world, "c")
     consumer.join()
     client.rejoin()

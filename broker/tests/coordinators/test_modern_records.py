@@ -8,11 +8,11 @@ import pytest
 from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import (
     ClassicMetadata,
-    ClassicProtocol,
     Current,
     GroupEpoch,
     Kind,
     MemberMetadata,
+    MemberProtocol,
     MemberState,
     ModernRecord,
     ResolvedRegex,
@@ -36,7 +36,7 @@ RECORDS = [
         "g",
         "m",
         MemberMetadata(
-            "i", "r", "c", "/h", ("a", "b"), "x.*", 9, "range", ClassicMetadata(10, (ClassicProtocol("p", b"\1"),))
+            "i", "r", "c", "/h", ("a", "b"), "x.*", 9, "range", ClassicMetadata(10, (MemberProtocol("p", b"\1"),))
         ),
     ),
     ModernRecord(Kind.TARGET, "g", "m", {}),

@@ -1,5 +1,6 @@
 """Share groups by ShareGroupHeartbeat (KIP-932): members join, share partitions, go on, are fenced and leave."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_a_heartbeat_of_a_member_with_epoch_3(world: World, changes: dict[str, A
 
 
 def test_a_full_group_takes_known_members_only(world: World) -> None:
-    world.share_settings = world.share_settings._replace(max_size=1)
+    world.share_settings = replace(world.share_settings, max_size=1)
     a, b = Worker(world, "a"), Worker(world, "b")
     a.join()
     assert b.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -8,7 +8,9 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.describe import ConfigSource, describe_group
 from barnabas_core.config.group_configs import (
+    GroupConfig,
     OffsetReset,
+    ShareGroupConfig,
     effective_group_config,
     effective_share_config,
     group_config_problems,
@@ -25,7 +27,7 @@ SESSION, HEARTBEAT, ASSIGNMENT = (
 
 def test_a_group_without_configs_has_those_of_the_broker() -> None:
     config = effective_group_config({}, parse_broker_config({"group.consumer.heartbeat.interval.ms": "7000"}))
-    assert config == (45_000, 7_000, 0, 2**31 - 1, ("uniform", "range"), 600_000, "bidirectional")
+    assert config == GroupConfig(45_000, 7_000, 0, 2**31 - 1, ("uniform", "range"), 600_000, "bidirectional")
 
 
 def test_a_groups_own_configs_come_before_those_of_the_broker() -> None:
@@ -44,9 +46,9 @@ def test_a_stored_config_outside_of_the_bounds_is_moved_into_them() -> None:
 
 def test_a_share_group_has_its_own_configs_within_the_bounds_of_the_broker() -> None:
     stock = effective_share_config({}, STOCK)
-    assert stock == (
-        *(45_000, 5_000, 0, 200, ("simple",), 30_000),
-        *(30_000, 5, 2_000, OffsetReset("latest"), False, True, "", False),
+    members = 45_000, 5_000, 0, 200, ("simple",)
+    assert stock == ShareGroupConfig(
+        *members, 30_000, 30_000, 5, 2_000, OffsetReset("latest"), False, True, "", copies_dead_letters=False
     )
     configs = {
         "share.delivery.count.limit": "99",

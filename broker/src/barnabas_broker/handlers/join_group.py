@@ -9,7 +9,8 @@ import logging
 from collections.abc import Awaitable
 from typing import Final
 
-from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest, MemberProtocol
+from barnabas_broker.coordinators.groups.messages import JoinReply, JoinRequest
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from barnabas_core.config.broker_config import BrokerConfig
@@ -138,28 +139,35 @@ GROUP_CONFIGS: Final = table(
 )
 
 
-class GroupConfig(NamedTuple):
-    """The settings in effect in one consumer group (KIP-848)."""
+@dataclass(slots=True)
+class MemberConfig:
+    """The settings that consumer groups and share groups have in common."""
 
     session_timeout_ms: int
+    """The time without a heartbeat after which a member is removed."""
     heartbeat_interval_ms: int
+    """The interval at which members send heartbeats."""
     assignment_interval_ms: int
+    """The shortest time between two assignments."""
     max_size: int
+    """The maximum number of members."""
     assignors: tuple[str, ...]
     """The names of the allowed assignors; the first one is that of groups whose members name none."""
+
+
+@dataclass(slots=True)
+class GroupConfig(MemberConfig):
+    """The settings in effect in one consumer group (KIP-848)."""
+
     regex_refresh_interval_ms: int
     migration_policy: str
     """One of bidirectional, upgrade, downgrade and disabled."""
 
 
-class ShareGroupConfig(NamedTuple):
+@dataclass(slots=True)
+class ShareGroupConfig(MemberConfig):
     """The settings in effect in one share group (KIP-932), its dead letters included."""
 
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    assignment_interval_ms: int
-    max_size: int
-    assignors: tuple[str, ...]
     initialize_retry_interval_ms: int
     record_lock_duration_ms: int
     delivery_count_limit: int
@@ -202,7 +210,7 @@ def effective_share_config(overrides: Mapping[str, str], broker: BrokerConfig) -
 def _of_members(
     protocol: str, overrides: Mapping[str, str], broker: BrokerConfig
 ) -> tuple[int, int, int, int, tuple[str, ...]]:
-    """Return the first five settings of a GroupConfig or ShareGroupConfig."""
+    """Return the settings of a MemberConfig, in order."""
     names = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
     session, heartbeat, assignment = (_number(_effective(f"{protocol}.{name}", overrides, broker)) for name in names)
     assignors = broker.value(f"group.{protocol}.assignors")

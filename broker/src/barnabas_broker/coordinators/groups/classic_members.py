@@ -1,37 +1,244 @@
-"""Members of a consumer group that use the classic protocol: JoinGroup, SyncGroup, Heartbeat and LeaveGroup (KIP-848).
+"""Members of consumer groups that use the classic protocol, and the change of whole groups to KIP-848 and back.
 
-Their generation is their member epoch. They have no leader: SyncGroup answers with what the coordinator assigned.
+The generation of such a member is its member epoch. There is no leader: SyncGroup answers with what the coordinator
+assigned. The coordinator reads and writes the metadata and the assignments that consumers of the classic protocol
+exchange, in Kafka's format.
+
+Up: the first member with the consumer protocol changes the group, in which the classic members go on. Down: after the
+last member with the consumer protocol has gone, the group becomes a classic one, and rebalances. The generation is that
+of the members, so that they rejoin as in any rebalance.
 """
 
-from collections.abc import Iterable
-from typing import Final
+import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
+from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     CONSUMER_PROTOCOL_TYPE,
     JoinReply,
     JoinRequest,
     LeaveResult,
+    Member,
     MemberIdentity,
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.migration import common_protocols, encoded_assignment, subscription
+from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatWorld, heartbeat
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, GroupChange, ModernMember
-from barnabas_broker.coordinators.modern.records import ClassicMetadata, ClassicProtocol, MemberState
-from barnabas_broker.coordinators.modern.targets import remove
+from barnabas_broker.coordinators.modern.records import (
+    ClassicMetadata,
+    Current,
+    GroupEpoch,
+    Kind,
+    MemberMetadata,
+    MemberState,
+    TargetEpoch,
+)
+from barnabas_broker.coordinators.modern.targets import Topics, begin_session, metadata_hash, remove
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.wire.decoder import decoder
+from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import MalformedRequest
+from barnabas_core.config.group_configs import GroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
+
+_SUBSCRIPTION: Final = "ConsumerProtocolSubscription"
+_ASSIGNMENT: Final = "ConsumerProtocolAssignment"
+_VERSION_MAX: Final = 3
+"""The highest known version; later ones are read as this one, for they only add fields."""
+_INT16: Final = struct.Struct(">h")
+
+
+class Subscription(NamedTuple):
+    """The topics to which a classic consumer subscribes, and the partitions that it still owns."""
+
+    topics: tuple[str, ...]
+    owned: Mapping[UUID, frozenset[int]]
+    rack_id: str | None
+
+
+def subscription(metadata: bytes, topics: Topics) -> Subscription:
+    """Decode a consumer's metadata. Raises MalformedRecord."""
+    found = _decoded(_SUBSCRIPTION, metadata)
+    return Subscription(
+        tuple(sorted(set(found.topics))),
+        _by_id(found.owned_partitions, topics),
+        found.rack_id or None,
+    )
+
+
+def assignment(data: bytes, topics: Topics) -> Mapping[UUID, frozenset[int]]:
+    """Decode the assignment that a leader made; empty data is an empty assignment.
+
+    Raises MalformedRecord, also for data of an assignor of the group's own, which nobody else could go on with.
+    """
+    if not data:
+        return {}
+    found = _decoded(_ASSIGNMENT, data)
+    if found.user_data:
+        raise MalformedRecord("an assignor of the group's own has stored user data in an assignment")
+    return _by_id(found.assigned_partitions, topics)
+
+
+def encoded_assignment(
+    assigned: Mapping[UUID, Collection[int]], metadata: bytes, name_of: Callable[[UUID], str | None]
+) -> bytes:
+    """Encode an assignment in the version of a member's metadata; topics that were deleted are left out."""
+    names = ((name_of(topic_id), sorted(numbers)) for topic_id, numbers in assigned.items())
+    partitions = [_Topic(name, numbers) for name, numbers in sorted(each for each in names if each[0] is not None)]
+    version = _version(metadata)
+    out = bytearray(_INT16.pack(version))
+    encoder(_ASSIGNMENT, version)(out, _Assignment(partitions, None))
+    return bytes(out)
+
+
+class _Topic(NamedTuple):
+    topic: str | None
+    partitions: Collection[int]
+
+
+class _Assignment(NamedTuple):
+    assigned_partitions: Collection[_Topic]
+    user_data: bytes | None
+
+
+def _version(data: bytes) -> int:
+    (version,) = _INT16.unpack_from(data)
+    return min(int(version), _VERSION_MAX)
+
+
+def _decoded(name: str, data: bytes) -> Any:
+    try:
+        version = _version(data)
+        return decoder(name, version)(memoryview(data)[_INT16.size :])
+    except (struct.error, MalformedRequest, ValueError, LookupError) as error:
+        raise MalformedRecord(f"{name}: {error}") from error
+
+
+def _by_id(partitions: Iterable[Any], topics: Topics) -> dict[UUID, frozenset[int]]:
+    """Return partitions by topic id, without topics that do not exist."""
+    known = ((topics.find(each.topic), each.partitions) for each in partitions)
+    return {found.topic_id: frozenset(numbers) for found, numbers in known if found is not None and numbers}
+
+
+_UPGRADING: Final = ("bidirectional", "upgrade")
+_DOWNGRADING: Final = ("bidirectional", "downgrade")
+
+
+class Upgrade(NamedTuple):
+    """A consumer group that was made of a classic one, and the change that has made it."""
+
+    group: ConsumerGroup
+    change: GroupChange
+
+
+def upgraded(classic: Group, settings: GroupConfig, topics: Topics, now_ms: int) -> Upgrade:
+    """Make a consumer group of a classic one with members. Raises GROUP_ID_NOT_FOUND."""
+    try:
+        subscriptions = _upgradable(classic, settings, topics)
+        targets = {each.member_id: assignment(each.assignment, topics) for each in classic.members.values()}
+    except MalformedRecord as error:
+        raise _refusal(classic, str(error)) from error
+    group, epoch = ConsumerGroup(classic.group_id), classic.generation
+    change = GroupChange(group)
+    for member in classic.members.values():
+        change.write(Kind.MEMBER, member.member_id, _metadata(member, subscriptions[member.member_id]))
+    change.write(Kind.GROUP, "", GroupEpoch(epoch, metadata_hash(group, topics)))
+    for member_id, target in targets.items():
+        change.write(Kind.TARGET, member_id, target)
+    change.write(Kind.TARGET_EPOCH, "", TargetEpoch(epoch, now_ms))
+    for member_id, target in targets.items():
+        assigned = {topic_id: dict.fromkeys(sorted(numbers), epoch) for topic_id, numbers in target.items()}
+        change.write(Kind.CURRENT, member_id, Current(epoch, epoch, MemberState.STABLE, assigned))
+    return Upgrade(group, change)
+
+
+def _upgradable(classic: Group, settings: GroupConfig, topics: Topics) -> dict[str, Subscription]:
+    """Return what each member subscribes to. Raises ApiError and MalformedRecord if the group cannot be changed."""
+    if settings.migration_policy not in _UPGRADING:
+        raise _refusal(classic, f"group.consumer.migration.policy is {settings.migration_policy}")
+    if classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        raise _refusal(classic, f"its protocol type is {classic.protocol_type}, but must be {CONSUMER_PROTOCOL_TYPE}")
+    if len(classic.members) > settings.max_size:
+        raise _refusal(classic, f"it has {len(classic.members)} members; {settings.max_size} allowed")
+    return {each.member_id: subscription(_first(each), topics) for each in classic.members.values()}
+
+
+def _first(member: Member) -> bytes:
+    return member.protocols[0].metadata if member.protocols else b""
+
+
+def _refusal(classic: Group, reason: str) -> ApiError:
+    message = f"the classic group {classic.group_id} cannot change to the consumer protocol: {reason}"
+    return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+
+def _metadata(member: Member, found: Subscription) -> MemberMetadata:
+    return MemberMetadata(
+        member.instance_id,
+        found.rack_id,
+        member.client_id,
+        member.client_host,
+        found.topics,
+        "",
+        member.rebalance_timeout_ms,
+        None,
+        ClassicMetadata(member.session_timeout_ms, member.protocols),
+    )
+
+
+def may_go_down(group: ConsumerGroup, settings: GroupConfig) -> bool:
+    """True if a consumer group becomes a classic one, because all of its members use the classic protocol."""
+    is_classic = bool(group.members) and group.classic_count == len(group.members)
+    return is_classic and settings.migration_policy in _DOWNGRADING
+
+
+def downgraded(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetadata:
+    """Return the classic group that has the members of a consumer group, with their target assignments."""
+    protocol = common_protocols([classic_of(each) for each in group.members.values()])[0]
+    members = tuple(_stored(each, protocol, topics) for each in group.members.values())
+    generation, leader = group.assignment_epoch, members[0].member_id
+    return GroupMetadata(CONSUMER_PROTOCOL_TYPE, generation, protocol, leader, now_ms, members)
+
+
+def classic_of(member: ModernMember) -> ClassicMetadata:
+    """Return what only a member with the classic protocol has."""
+    assert member.known.classic_member_metadata is not None
+    return member.known.classic_member_metadata
+
+
+def common_protocols(members: Sequence[ClassicMetadata]) -> list[str]:
+    """Return the protocols that all members support, in the order of the first member."""
+    others = [{each.name for each in member.supported_protocols} for member in members[1:]]
+    names = [each.name for each in members[0].supported_protocols] if members else []
+    return [name for name in names if all(name in other for other in others)]
+
+
+def _stored(member: ModernMember, protocol: str, topics: Topics) -> StoredMember:
+    known, classic = member.known, classic_of(member)
+    metadata = next(each.metadata for each in classic.supported_protocols if each.name == protocol)
+    return StoredMember(
+        member.member_id,
+        known.instance_id,
+        known.client_id,
+        known.client_host,
+        known.rebalance_timeout_ms,
+        classic.session_timeout_ms,
+        metadata,
+        encoded_assignment(member.target, metadata, topics.name_of),
+    )
+
 
 _DISABLED: Final = "disabled"
 
 
 def join(change: GroupChange, group: ConsumerGroup, request: JoinRequest, world: BeatWorld) -> JoinReply:
     """Add a classic member, or let it rejoin; the answer comes at once. Raises ApiError."""
-    classic = ClassicMetadata(
-        request.session_timeout_ms, tuple(ClassicProtocol(each.name, each.metadata) for each in request.protocols)
-    )
+    classic = ClassicMetadata(request.session_timeout_ms, request.protocols)
     _check_protocols(group, request, classic, world)
     if not request.member_id and request.instance_id is None and request.requires_known_member_id:
         return JoinReply(ErrorCode.MEMBER_ID_REQUIRED, member_id=request.new_member_id)
@@ -73,11 +280,7 @@ def _check_protocols(group: ConsumerGroup, request: JoinRequest, classic: Classi
 
 
 def _classic_ones(group: ConsumerGroup, without: str = "") -> list[ClassicMetadata]:
-    return [
-        each.known.classic_member_metadata
-        for each in group.members.values()
-        if each.known.classic_member_metadata is not None and each.member_id != without
-    ]
+    return [classic_of(each) for each in group.members.values() if each.is_classic and each.member_id != without]
 
 
 def _await_request(group: ConsumerGroup, member: ModernMember, now: Now) -> None:
@@ -95,23 +298,22 @@ def sync(group: ConsumerGroup, request: SyncRequest, world: BeatWorld) -> SyncRe
         _await_request(group, member, world.now)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
     member.classic_deadline_ms = None
-    _touch(group, member, world.now)
-    assert member.known.classic_member_metadata is not None
-    metadata = member.known.classic_member_metadata.supported_protocols[0].metadata
+    begin_session(group, member, world)
+    metadata = classic_of(member).supported_protocols[0].metadata
     assigned = encoded_assignment(member.current.assigned, metadata, world.topics.name_of)
     return SyncReply(ErrorCode.NONE, CONSUMER_PROTOCOL_TYPE, protocols[0], assigned)
 
 
 def classic_heartbeat(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, now: Now
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int, world: BeatWorld
 ) -> ErrorCode:
     """Extend a member's session; return REBALANCE_IN_PROGRESS if it has to rejoin. Raises ApiError."""
     member = _checked(group, member_id, instance_id, generation)
-    _touch(group, member, now)
+    begin_session(group, member, world)
     if not _must_rejoin(group, member):
         return ErrorCode.NONE
     if member.classic_deadline_ms is None:
-        _await_request(group, member, now)
+        _await_request(group, member, world.now)
     return ErrorCode.REBALANCE_IN_PROGRESS
 
 
@@ -125,12 +327,6 @@ def _checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
     if generation != member.current.epoch:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION)
     return member
-
-
-def _touch(group: ConsumerGroup, member: ModernMember, now: Now) -> None:
-    assert member.known.classic_member_metadata is not None
-    timeout_ms = member.known.classic_member_metadata.session_timeout_ms
-    member.session_deadline_ms = group.expect(now.steady_ms + timeout_ms)
 
 
 def _must_rejoin(group: ConsumerGroup, member: ModernMember) -> bool:

@@ -15,7 +15,6 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.migration import upgraded
 from barnabas_broker.coordinators.groups.offsets import knows_member_epochs
 from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
 from barnabas_broker.coordinators.groups.shard import GroupShard
@@ -68,7 +67,7 @@ def _in_place_of(shard: GroupShard, classic: Group) -> tuple[ConsumerGroup | Non
     first: list[Encodable] = [GroupRecord(GroupKey(group_id), None)] if group_id in shard.tables.stored else []
     if classic.members:
         world = shard.modern.world(group_id)
-        upgrade = upgraded(classic, world.settings, world.topics, world.now.wall_ms)
+        upgrade = classic_members.upgraded(classic, world.settings, world.topics, world.now.wall_ms)
         group, first = upgrade.group, [*first, *upgrade.change.records]
         restart_timeouts(group, world)
     return group, first
@@ -174,7 +173,9 @@ def classic_heartbeat(
 ) -> ErrorCode:
     """Handle the Heartbeat of a classic member of a consumer group."""
     try:
-        return classic_members.classic_heartbeat(group, member_id, instance_id, generation, shard.now())
+        return classic_members.classic_heartbeat(
+            group, member_id, instance_id, generation, shard.modern.world(group.group_id)
+        )
     except ApiError as error:
         return error.code
     finally:

@@ -19,11 +19,11 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
     Member,
-    MemberProtocol,
     Token,
     subscribed_topics,
 )
 from barnabas_broker.coordinators.groups.records import NO_TIMESTAMP
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NewType
 
 from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupMetadata
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, read_string
 from barnabas_broker.wire.key_values import ProducerEpoch
@@ -21,13 +22,6 @@ Token = NewType("Token", int)
 
 NO_MEMBER_ID: Final = ""
 NO_GENERATION: Final = -1
-
-
-class MemberProtocol(NamedTuple):
-    """A protocol that a member supports, such as `range`, with the member's metadata for the leader."""
-
-    name: str
-    metadata: bytes
 
 
 class JoinRequest(NamedTuple):

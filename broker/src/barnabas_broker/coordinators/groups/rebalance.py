@@ -15,7 +15,6 @@ from barnabas_broker.coordinators.groups.messages import (
     JoinReply,
     JoinRequest,
     Member,
-    MemberProtocol,
     StaticRejoin,
     Step,
     SyncReply,
@@ -23,6 +22,7 @@ from barnabas_broker.coordinators.groups.messages import (
     subscribed_topics,
 )
 from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
+from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_core.config.broker_config import BrokerConfig

@@ -239,7 +239,6 @@ def _tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[Gro
 
 _WARN_AT_RETENTION_FRACTION: Final = 7
 """A warning is logged for offsets whose remaining time is at most the retention time divided by this number."""
-"""The cost of checking a group for expired offsets, in units of the cost of checking one offset."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import membership, migration, rebalance
+from barnabas_broker.coordinators.groups import classic_members, membership, rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, Token
 from barnabas_broker.coordinators.groups.rebalance import restore
@@ -115,8 +115,6 @@ class RecordDecoder:
 
 _RESTORED_AT_ONCE = 20
 """The number of groups that are restored before other tasks may run: about a millisecond of work."""
-
-"""The constructor of `tuple`, which creates a NamedTuple in half the time of the NamedTuple's own constructor."""
 
 
 class GroupTables:
@@ -461,9 +459,9 @@ class GroupShard:
     def _go_down_if_classic(self, group: ConsumerGroup) -> None:
         """Change a consumer group whose members all use the classic protocol to a classic group, and rebalance it."""
         group_id, world = group.group_id, self.modern.world(group.group_id)
-        if self.modern.by_id.get(group_id) is not group or not migration.may_go_down(group, world.settings):
+        if self.modern.by_id.get(group_id) is not group or not classic_members.may_go_down(group, world.settings):
             return
-        metadata = migration.downgraded(group, world.topics, world.now.wall_ms)
+        metadata = classic_members.downgraded(group, world.topics, world.now.wall_ms)
         classic = restore(group_id, metadata, world.now)
         del self.modern.by_id[group_id]
         self.tables.stored[group_id], self.tables.groups[group_id] = metadata, classic

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_core.loop_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps
 
 Assignment = Mapping[UUID, frozenset[int]]
 TopicPartitionIndex = tuple[int, int]
@@ -37,18 +37,11 @@ PartitionCounts = Mapping[UUID, int]
 AssignmentInSteps = InSteps[dict[str, Assignment]]
 
 
-def uniform(subscribers: Subscribers, partition_counts: PartitionCounts) -> dict[str, Assignment]:
-    """Return an assignment that is balanced over all topics, and moves as few partitions as that allows."""
-    return at_once(uniform_in_steps(subscribers, partition_counts))
+def uniform(subscribers: Subscribers, partition_counts: PartitionCounts) -> AssignmentInSteps:
+    """Return an assignment that is balanced over all topics, and moves as few partitions as that allows.
 
-
-def range_(subscribers: Subscribers, partition_counts: PartitionCounts) -> dict[str, Assignment]:
-    """Return an assignment of contiguous partitions of each topic; equal topics are divided at the same partitions."""
-    return at_once(range_in_steps(subscribers, partition_counts))
-
-
-def uniform_in_steps(subscribers: Subscribers, partition_counts: PartitionCounts) -> AssignmentInSteps:
-    """Compute `uniform` in steps; the longest is a look at all partitions of one topic, or sorts the topics."""
+    The longest step is a look at all partitions of one topic, or sorts the topics.
+    """
     draft = _Draft(sorted(subscribers), subscribers, partition_counts)
     yield from draft.subscribe()
     yield from draft.keep_targets()
@@ -60,8 +53,11 @@ def uniform_in_steps(subscribers: Subscribers, partition_counts: PartitionCounts
     return (yield from draft.result())
 
 
-def range_in_steps(subscribers: Subscribers, partition_counts: PartitionCounts) -> AssignmentInSteps:
-    """Compute `range` in steps: static members come first, by instance id, then the others, by member id."""
+def range_(subscribers: Subscribers, partition_counts: PartitionCounts) -> AssignmentInSteps:
+    """Return an assignment of contiguous partitions of each topic; equal topics are divided at the same partitions.
+
+    Static members come first, by instance id, then the others, by member id.
+    """
 
     def place_in_order(member_id: str) -> tuple[bool, str]:
         instance_id = subscribers[member_id].instance_id
@@ -78,13 +74,9 @@ def range_in_steps(subscribers: Subscribers, partition_counts: PartitionCounts) 
     return (yield from draft.result())
 
 
-ASSIGNORS: Final[Mapping[str, Callable[[Subscribers, PartitionCounts], dict[str, Assignment]]]] = {
+ASSIGNORS: Final[Mapping[str, Callable[[Subscribers, PartitionCounts], AssignmentInSteps]]] = {
     "uniform": uniform,
     "range": range_,
-}
-ASSIGNORS_IN_STEPS: Final[Mapping[str, Callable[[Subscribers, PartitionCounts], AssignmentInSteps]]] = {
-    "uniform": uniform_in_steps,
-    "range": range_in_steps,
 }
 
 

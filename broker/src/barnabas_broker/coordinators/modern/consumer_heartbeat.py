@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.modern.assignors import ASSIGNORS_IN_STEPS, Assignment
+from barnabas_broker.coordinators.modern.assignors import ASSIGNORS, Assignment
 from barnabas_broker.coordinators.modern.group import (
     LEAVE_EPOCH,
     LEAVE_FOR_A_WHILE_EPOCH,
@@ -461,7 +461,7 @@ def store_matches(
 def plan(group: ConsumerGroup, world: BeatWorld) -> InSteps[Plan]:
     """Return the computation of the group's next target assignment."""
     subscribers, counts = yield from question(group, world.topics)
-    assignor = ASSIGNORS_IN_STEPS[chosen_assignor(group.assignors, world.settings.assignors)]
+    assignor = ASSIGNORS[chosen_assignor(group.assignors, world.settings.assignors)]
     return Plan(len(subscribers) + sum(counts.values()), assignor(subscribers, counts))
 
 

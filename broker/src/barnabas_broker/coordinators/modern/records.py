@@ -99,8 +99,8 @@ class TargetEpoch(NamedTuple):
     assignment_timestamp: int = 0
 
 
-class ClassicProtocol(NamedTuple):
-    """A protocol that a classic member of a consumer group supports, with the member's metadata."""
+class MemberProtocol(NamedTuple):
+    """A protocol that a member of a classic group supports, such as `range`, with the member's metadata."""
 
     name: str
     metadata: bytes
@@ -110,7 +110,7 @@ class ClassicMetadata(NamedTuple):
     """The additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: int
-    supported_protocols: tuple[ClassicProtocol, ...]
+    supported_protocols: tuple[MemberProtocol, ...]
 
 
 class MemberMetadata(NamedTuple):
@@ -294,7 +294,7 @@ def _member(message: Any) -> MemberMetadata:
         classic
         and ClassicMetadata(
             classic.session_timeout_ms,
-            tuple(ClassicProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols),
+            tuple(MemberProtocol(each.name, bytes(each.metadata)) for each in classic.supported_protocols),
         ),
     )
 

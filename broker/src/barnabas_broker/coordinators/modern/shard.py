@@ -15,7 +15,6 @@ from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matchin
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
 from barnabas_broker.coordinators.modern.targets import (
-    MemberSettings,
     Plan,
     Topics,
     World,
@@ -31,7 +30,7 @@ from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Job, Turns
 from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.config.group_configs import GroupConfig
+from barnabas_core.config.group_configs import GroupConfig, MemberConfig
 from barnabas_core.errors import ErrorCode
 from barnabas_core.loop_turns import InSteps
 
@@ -39,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 GroupT = TypeVar("GroupT", bound=ModernGroup)
-SettingsT = TypeVar("SettingsT", bound=MemberSettings)
+SettingsT = TypeVar("SettingsT", bound=MemberConfig)
 
 WAIT_S_MAX: Final = 3.0
 """The time for which a heartbeat waits for a computation: clients wait 30 s for an answer, and for four of these."""

@@ -9,6 +9,7 @@ from barnabas_broker.coordinators.modern.assignors import Assignment, Assignment
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import GroupEpoch, Kind, MemberState, TargetEpoch
 from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_core.config.group_configs import MemberConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import InSteps, at_once
 
@@ -113,31 +114,7 @@ def changed_targets(group: ModernGroup, targets: Mapping[str, Assignment]) -> li
     return found
 
 
-class MemberSettings(Protocol):
-    """The settings of a group that consumer groups and share groups have in common."""
-
-    @property
-    def session_timeout_ms(self) -> int:
-        """The time without a heartbeat after which a member is removed."""
-        ...
-
-    @property
-    def heartbeat_interval_ms(self) -> int:
-        """The interval at which members send heartbeats."""
-        ...
-
-    @property
-    def assignment_interval_ms(self) -> int:
-        """The shortest time between two assignments."""
-        ...
-
-    @property
-    def max_size(self) -> int:
-        """The maximum number of members."""
-        ...
-
-
-SettingsT_co = TypeVar("SettingsT_co", bound=MemberSettings, covariant=True)
+SettingsT_co = TypeVar("SettingsT_co", bound=MemberConfig, covariant=True)
 
 
 class World(NamedTuple, Generic[SettingsT_co]):

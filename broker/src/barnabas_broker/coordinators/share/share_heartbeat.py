@@ -25,7 +25,7 @@ from math import ceil
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.modern.assignors import Assignment, AssignmentInSteps, Subscribers
+from barnabas_broker.coordinators.modern.assignors import AssignmentInSteps, Subscribers
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, SUBSCRIPTION_BYTES_MAX, BeatReply
 from barnabas_broker.coordinators.modern.group import LEAVE_EPOCH, GroupChange, ModernMember
 from barnabas_broker.coordinators.modern.records import Current, Kind, MemberMetadata, MemberState, Owned
@@ -44,7 +44,7 @@ from barnabas_broker.coordinators.share.share_group import ShareGroup, Uninitial
 from barnabas_broker.coordinators.share_state.share_state import UNKNOWN_OFFSET, InitializeEntry
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.loop_turns import InSteps, at_once
+from barnabas_core.loop_turns import InSteps
 from barnabas_core.topic_partition import TopicIdPartition
 
 Assignable = Mapping[UUID, Sequence[int]]
@@ -53,13 +53,11 @@ _Place = tuple[UUID, int]
 _STEP_BYTES: Final = 64
 
 
-def simple(subscribers: Subscribers, assignable: Assignable) -> dict[str, Assignment]:
-    """Return an assignment in which each partition has as many members as balance needs, at least one."""
-    return at_once(simple_in_steps(subscribers, assignable))
+def simple(subscribers: Subscribers, assignable: Assignable) -> AssignmentInSteps:
+    """Return an assignment in which each partition has as many members as balance needs, at least one.
 
-
-def simple_in_steps(subscribers: Subscribers, assignable: Assignable) -> AssignmentInSteps:
-    """Compute `simple` in steps; the longest is a look at all partitions of one member."""
+    The longest step is a look at all partitions of one member.
+    """
     order = sorted(subscribers)
     targets: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in order}
     for members, topics in _divisions(order, subscribers):
@@ -222,7 +220,7 @@ def plan(group: ShareGroup, world: ShareWorld) -> InSteps[Plan]:
         if topic_id in counts
     }
     size = len(subscribers) + sum(map(len, assignable.values()))
-    return Plan(size, simple_in_steps(subscribers, assignable))
+    return Plan(size, simple(subscribers, assignable))
 
 
 def _checked(member: ModernMember | None, beat: ShareBeat) -> ModernMember:
