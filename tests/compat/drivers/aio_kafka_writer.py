@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from drivers.event_loop import EventLoop
 from drivers.interface import Message
@@ -38,10 +38,20 @@ class AiokafkaWriter:
         self._is_open = False
 
     def write(self, topic: str, messages: Sequence[Message]) -> None:
+        self._begin()
+        self._loop.run(send(self._producer, topic, messages))
+
+    def send(self, topic: str, message: Message) -> None:
+        self._begin()
+        self._loop.run(self._producer.send(topic, message.value, message.key, partition=message.partition))
+
+    def _begin(self) -> None:
         if not self._is_open:
             self._loop.run(self._producer.begin_transaction())
             self._is_open = True
-        self._loop.run(send(self._producer, topic, messages))
+
+    def write_offset(self, group: str, topic: str, offset: int) -> None:
+        self._loop.run(self._producer.send_offsets_to_transaction({TopicPartition(topic, 0): offset}, group))
 
     def write_positions(self, consumer: AIOKafkaConsumer, group: str) -> None:
         """Commit the consumer's positions in the open transaction."""

@@ -65,6 +65,14 @@ class Writer(Protocol):
     def write(self, topic: str, messages: Sequence[Message]) -> None:
         """Send all messages in the open transaction, which the first call begins, and wait for acknowledgements."""
 
+    def send(self, topic: str, message: Message) -> None:
+        """Send a message in the open transaction, which the first call begins; wait for nothing that this library's
+        users do not wait for.
+        """
+
+    def write_offset(self, group: str, topic: str, offset: int) -> None:
+        """Commit an offset of the topic's partition 0 in the open transaction, for a group without members."""
+
     def end(self, *, commit: bool) -> None:
         """Commit or abort the transaction."""
 

@@ -187,6 +187,12 @@ class RemoteWriter:
         encoded = [_encode(message) for message in messages]
         self._client.ask("write", writer=self._name, topic=topic, messages=encoded)
 
+    def send(self, topic: str, message: Message) -> None:
+        self._client.ask("send", writer=self._name, topic=topic, messages=[_encode(message)])
+
+    def write_offset(self, group: str, topic: str, offset: int) -> None:
+        self._client.ask("write_offset", writer=self._name, group=group, topic=topic, offset=offset)
+
     def end(self, *, commit: bool) -> None:
         self._client.ask("end", writer=self._name, commit=commit)
 

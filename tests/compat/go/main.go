@@ -73,6 +73,7 @@ var operations = map[string]operation{
 	"offsets_for_time":   offsetsForTime,
 	"open_writer":        openWriter,
 	"write":              write,
+	"send":               send,
 	"end":                end,
 	"close_writer":       closeWriter,
 	"copy":               copyRecords,

@@ -25,13 +25,31 @@ func openWriter(ctx context.Context, d *driver, asked *request) (any, error) {
 	return nil, err
 }
 
+// begin begins a transaction if none is open.
+func (w *writer) begin() error {
+	if w.isOpen {
+		return nil
+	}
+	w.isOpen = true
+	return w.client.BeginTransaction()
+}
+
+// send waits for no acknowledgement.
+func send(_ context.Context, d *driver, asked *request) (any, error) {
+	w := d.writers[asked.Writer]
+	if err := w.begin(); err != nil {
+		return nil, err
+	}
+	for _, m := range asked.Messages {
+		w.client.Produce(context.Background(), toRecord(asked.Topic, m), nil)
+	}
+	return nil, nil
+}
+
 func write(ctx context.Context, d *driver, asked *request) (any, error) {
 	w := d.writers[asked.Writer]
-	if !w.isOpen {
-		if err := w.client.BeginTransaction(); err != nil {
-			return nil, err
-		}
-		w.isOpen = true
+	if err := w.begin(); err != nil {
+		return nil, err
 	}
 	records := []*kgo.Record{}
 	for _, m := range asked.Messages {
@@ -40,9 +58,20 @@ func write(ctx context.Context, d *driver, asked *request) (any, error) {
 	return nil, w.client.ProduceSync(ctx, records...).FirstErr()
 }
 
+func (w *writer) settle(ctx context.Context, commit bool) error {
+	if commit {
+		return w.client.Flush(ctx)
+	}
+	return w.client.AbortBufferedRecords(ctx)
+}
+
 func end(ctx context.Context, d *driver, asked *request) (any, error) {
 	w := d.writers[asked.Writer]
 	w.isOpen = false
+	// The client leaves it to its user to send what an ending transaction still holds, or to drop it.
+	if err := w.settle(ctx, asked.Commit); err != nil {
+		return nil, err
+	}
 	return nil, w.client.EndTransaction(ctx, kgo.TransactionEndTry(asked.Commit))
 }
 

@@ -15,6 +15,11 @@ module.exports = (kafka, { toMessage, join, leave, members }) => {
     await state.transaction.send({ topic, messages: messages.map(toMessage) })
   }
 
+  async function writeOffset({ writer, group, topic, offset }) {
+    const topics = [{ topic, partitions: [{ partition: 0, offset: String(offset) }] }]
+    await writers.get(writer).transaction.sendOffsets({ consumerGroupId: group, topics })
+  }
+
   async function end({ writer, commit }) {
     const { transaction } = writers.get(writer)
     writers.get(writer).transaction = null
@@ -47,5 +52,6 @@ module.exports = (kafka, { toMessage, join, leave, members }) => {
     await close({ writer })
   }
 
-  return { open_writer: open, write, end, close_writer: close, copy }
+  // Programs await what is sent.
+  return { open_writer: open, write, send: write, write_offset: writeOffset, end, close_writer: close, copy }
 }

@@ -7,6 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -27,6 +28,8 @@ final class Transactions {
     void addTo(Map<String, Driver.Operation> operations) {
         operations.put("open_writer", request -> writers.put(name(request), started(request)) == null);
         operations.put("write", this::write);
+        operations.put("send", request -> send(request) == null);
+        operations.put("write_offset", this::writeOffset);
         operations.put("end", request -> {
             open.remove(name(request));
             return end(writer(request), request);
@@ -54,7 +57,7 @@ final class Transactions {
         return producer;
     }
 
-    private Object write(JsonNode request) throws Exception {
+    private List<Future<RecordMetadata>> send(JsonNode request) {
         if (open.put(name(request), true) == null) {
             writer(request).beginTransaction();
         }
@@ -62,6 +65,19 @@ final class Transactions {
         for (JsonNode message : request.get("messages")) {
             sent.add(writer(request).send(Records.record(request.get("topic").asText(), message)));
         }
+        return sent;
+    }
+
+    private Object writeOffset(JsonNode request) {
+        TopicPartition place = new TopicPartition(request.get("topic").asText(), 0);
+        writer(request).sendOffsetsToTransaction(
+            Map.of(place, new OffsetAndMetadata(request.get("offset").asLong())),
+            new ConsumerGroupMetadata(request.get("group").asText()));
+        return null;
+    }
+
+    private Object write(JsonNode request) throws Exception {
+        List<Future<RecordMetadata>> sent = send(request);
         writer(request).flush();
         for (Future<RecordMetadata> each : sent) {
             each.get();
