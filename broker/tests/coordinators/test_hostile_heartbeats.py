@@ -126,6 +126,22 @@ def test_heartbeats_during_a_long_assignment_do_not_begin_another(world: World) 
     find.assert_not_called()
 
 
+def test_heartbeat_that_changes_nothing_compares_no_topics_of_the_member(world: World) -> None:
+    class Uncomparable(dict[Any, Any]):
+        def __eq__(self, _: object) -> bool:
+            raise AssertionError("the topics are compared")
+
+        __ne__ = __eq__
+        __hash__ = None
+
+    Consumer(world, "a").join()
+    member = group_of(world).members["a"]
+    member.current = member.current._replace(assigned=Uncomparable(member.current.assigned))
+    replies: list[BeatReply] = []
+    world.coordinator.beat(Beat(GROUP, "a", member.current.epoch, "client", "/127.0.0.1"), 1, replies.append)
+    assert [(reply.error, reply.assignment) for reply in replies] == [(ErrorCode.NONE, None)]
+
+
 def test_hundred_members_on_a_thousand_partitions_are_assigned_in_the_heartbeat_that_needs_it(world: World) -> None:
     world.topics.make("flights", 1_000)
     _join(world, 99)

@@ -138,6 +138,10 @@ class Current(NamedTuple):
     revoking: Owned = NOTHING
     """The partitions that the member must give up before it gets the next epoch."""
 
+    def has_same_partitions(self, other: "Current") -> bool:
+        """True if both have the same partitions; equal objects are not compared, for they may have many topics."""
+        return self.assigned is other.assigned or self.assigned == other.assigned
+
 
 class ResolvedRegex(NamedTuple):
     """The topics whose names match a regular expression, and the version and time of the metadata that had them."""

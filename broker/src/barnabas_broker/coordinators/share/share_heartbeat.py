@@ -271,7 +271,7 @@ def _reconcile(
 def _reply(member: ModernMember, before: Current, beat: ShareBeat, world: ShareWorld) -> BeatReply:
     current = member.current
     is_asked = beat.epoch == JOIN_EPOCH or beat.topic_names is not None
-    is_told = is_asked or current.assigned != before.assigned
+    is_told = is_asked or not current.has_same_partitions(before)
     return BeatReply(
         member_id=member.member_id,
         epoch=current.epoch,
