@@ -6,7 +6,9 @@ of partitions, and how many of them move, do not depend on that order more than 
 determined (`range`, and the topics of mixed subscriptions) the result is the same, partition for partition.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -89,12 +91,12 @@ class _Draft:
     def __init__(self, order: Sequence[str], members: Subscribers, partition_counts: PartitionCounts) -> None:
         self.order = order
         self.sizes = [0] * len(order)
-        self.held: list[list[TopicPartitionIndex]] = []
         self.topics: list[UUID] = []
         self.owners: list[list[int]] = []
         self.subscribers: list[Sequence[int]] = []
         self._members = members
         self._partition_counts = partition_counts
+        self._numbers: dict[UUID, int] = {}
 
     @property
     def has_equal_subscriptions(self) -> bool:
@@ -118,6 +120,7 @@ class _Draft:
                 if count % _STEP_PLACES == 0:
                     yield _STEP_PLACES * _PLACE_BYTES
         self.topics = sorted(sets_of_topic, key=_as_in_kafka)
+        self._numbers = {topic: number for number, topic in enumerate(self.topics)}
         self.owners = [[_FREE] * self._partition_counts[topic] for topic in self.topics]
         yield len(self.topics) * _PLACE_BYTES
         members = list(alike.values())
@@ -131,20 +134,31 @@ class _Draft:
 
     def keep_targets(self) -> InSteps[None]:
         """Give each member its target, except for topics that it no longer subscribes to."""
-        numbers = {topic: number for number, topic in enumerate(self.topics)}
-        for index, member_id in enumerate(self.order):
-            member = self._members[member_id]
-            kept = ((numbers[topic], topic) for topic in member.target if topic in numbers and topic in member.topics)
-            held = []
-            for number, topic in sorted(kept):
+        for index in range(len(self.order)):
+            for number, target in self._targets(index):
                 owners = self.owners[number]
-                for partition in sorted(member.target[topic]):
-                    if partition < len(owners) and owners[partition] == _FREE:
+                count = len(owners)
+                for partition in target:
+                    if partition < count and owners[partition] == _FREE:
                         owners[partition] = index
-                        held.append((number, partition))
-            self.sizes[index] = len(held)
-            self.held.append(held)
-            yield len(held) * _PLACE_BYTES
+                        self.sizes[index] += 1
+            yield self.sizes[index] * _PLACE_BYTES
+
+    def _targets(self, member: int) -> Iterator[tuple[int, frozenset[int]]]:
+        """Yield the topics of a member's target to which it still subscribes, with the partitions."""
+        facts = self._members[self.order[member]]
+        for topic, target in facts.target.items():
+            if topic in self._numbers and topic in facts.topics:
+                yield self._numbers[topic], target
+
+    def kept(self, member: int) -> list[TopicPartitionIndex]:
+        """Return the partitions that a member has kept of its target, in order."""
+        return [
+            (number, partition)
+            for number, target in sorted(self._targets(member), key=itemgetter(0))
+            for partition in sorted(target)
+            if partition < len(self.owners[number]) and self.owners[number][partition] == member
+        ]
 
     def free(self, topic: int) -> list[TopicPartitionIndex]:
         """Return the partitions of a topic without an owner."""
@@ -174,9 +188,9 @@ class _Draft:
 
 def _by_owner(owners: Sequence[int]) -> dict[int, list[int]]:
     """Return the partitions of one topic by their owners."""
-    found: dict[int, list[int]] = {}
+    found: defaultdict[int, list[int]] = defaultdict(list)
     for partition, owner in enumerate(owners):
-        found.setdefault(owner, []).append(partition)
+        found[owner].append(partition)
     return found
 
 
@@ -188,11 +202,12 @@ def _divide_equally(draft: _Draft) -> InSteps[None]:
         yield len(draft.owners[topic]) * _PLACE_BYTES
     unfilled: list[tuple[int, int]] = []
     least, extras = divmod(sum(map(len, draft.owners)), max(1, len(draft.order)))
-    for member, held in enumerate(draft.held):
+    for member, size in enumerate(list(draft.sizes)):
         has_extra = extras > 0
         quota = least + has_extra
-        free += held[quota:]
-        lacks = max(0, quota - len(held))
+        if size > quota:
+            free += draft.kept(member)[quota:]
+        lacks = max(0, quota - size)
         # The last members must take the extra partitions that no other has taken.
         if lacks and has_extra and len(draft.order) - member > extras:
             lacks -= 1
