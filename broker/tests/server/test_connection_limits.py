@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -17,6 +18,7 @@ from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS, CONNECTION_S, LOOP_SH
 from harness.deadline import PATIENCE_S
 
 STRANGERS = 1_500
+GONE = ACCEPTED_CONNECTIONS - 1
 READINGS_IN_A_TURN = 100
 NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
 
@@ -163,6 +165,29 @@ async def test_clients_over_the_quota_of_their_address_take_no_slots_and_few_soc
             each.close()
 
 
+async def test_clients_that_have_gone_are_closed_unserved_before_those_who_wait_behind_them() -> None:
+    served: list[str] = []
+
+    def serve(address: str) -> int:
+        served.append(address)
+        return 0
+
+    async with listening(Limits(), wait_ms=serve) as (listener, ports):
+
+        def wait_on() -> None:
+            listener._share.leave(wait_on)
+
+        wait_on()  # A connection always waits for its turn, so few others are accepted.
+        for number in range(GONE):
+            with socket.create_connection(("127.0.0.1", ports["CLIENTS"])) as gone:
+                if number % 2:  # The broker sees a reset instead of the end.
+                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client = await connect(ports["CLIENTS"])
+        assert await answers(client) is True
+        assert served == ["127.0.0.1"]
+        client.close()
+
+
 async def test_clients_that_disconnect_at_once_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     readings, accepted, most = count(), list[str](), 0
 
@@ -175,7 +200,8 @@ async def test_clients_that_disconnect_at_once_do_not_pile_up(monkeypatch: pytes
 
     async with listening(Limits(), wait_ms=accept) as (listener, ports), asyncio.timeout(PATIENCE_S):
         for _ in range(STRANGERS):
-            socket.create_connection(("127.0.0.1", ports["CLIENTS"])).close()
+            with socket.create_connection(("127.0.0.1", ports["CLIENTS"])) as stranger:
+                stranger.sendall(b"\0")
         # In each turn the connections use up their share, and then have time to close a few.
         monkeypatch.setattr(LOOP_SHARE, "ends_s", 0.0)
         monkeypatch.setattr(LOOP_SHARE, "now_s", now_s)

@@ -196,8 +196,9 @@ class Listener:
             self._close_excess()
 
     def _accept_some(self, listening: socket.socket, name: str, limits: ConnectionLimits) -> None:
-        # Clients that connect and disconnect in a loop would otherwise pile up before everybody who logs in.
-        for _ in range(ACCEPTED_WHILE_BEHIND if self._share.is_behind else ACCEPTED_CONNECTIONS):
+        # Clients that write and disconnect in a loop would otherwise pile up before everybody who logs in.
+        left = ACCEPTED_WHILE_BEHIND if self._share.is_behind else ACCEPTED_CONNECTIONS
+        for _ in range(ACCEPTED_CONNECTIONS):
             wait_s = self._admission.wait_s(name, limits, self._loop.time())
             if wait_s > 0:
                 self._accept_later(listening, wait_s)
@@ -209,7 +210,13 @@ class Listener:
             except OSError as error:
                 self._accept_failed(listening, error)
                 return
+            if _has_gone(client_socket):
+                client_socket.close()
+                continue
             self._welcome(client_socket, address, name, limits)
+            left -= 1
+            if not left:
+                return
 
     def _welcome(
         self, client_socket: socket.socket, address: tuple[str, int], listener_name: str, limits: ConnectionLimits
@@ -348,6 +355,19 @@ class Listener:
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]
         for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
             connection.close(f"more connections than max.connections={limits.max_connections} are open")
+
+
+def _has_gone(accepted: socket.socket) -> bool:
+    """True if the client has closed or reset the connection without sending a byte.
+
+    Clients that connect and close in a loop fill the backlog, so each of them must cost others as little as possible.
+    """
+    try:
+        return not accepted.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _is_abandoned(connection: Connection) -> bool:
