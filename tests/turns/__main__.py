@@ -1,9 +1,9 @@
 """`make proof-turns`: sends the largest request of each API to a real broker, and prints the longest turn of its loop.
 
 Each request is sent on 1 and on 16 connections, by a super user and by a user without any right.
-PROOF='--connections 1 Metadata' sends the requests of one API on one connection. With `--existing 2000` so many topics
-and groups with the names in the requests exist, and the first topic has so many partitions. With `--rounds 3` each
-request is sent three times, and the median is printed.
+PROOF='--connections 1 Metadata Fetch.topics' sends the requests of one API, and of one array, on one connection. With
+`--existing 2000` so many topics and groups with the names in the requests exist, and the first topic has so many
+partitions. With `--rounds 3` each request is sent three times, and the median is printed.
 """
 
 import argparse
@@ -115,12 +115,14 @@ def is_committed(client: Client, group: Mapping[str, Any]) -> bool:
 def main() -> int:
     """Print the table; return 1 if a turn was longer than AIM_S."""
     parser = argparse.ArgumentParser(prog="turns")
-    parser.add_argument("apis", nargs="*", help="the names of APIs; all if there is none")
+    parser.add_argument("apis", nargs="*", help="names of APIs, or of arrays (Fetch.topics); all if there is none")
     parser.add_argument("--connections", nargs=1, type=int, default=CROWDS, help="only on so many connections")
     parser.add_argument("--existing", type=int, default=0, help="the number of topics and groups that exist")
+    parser.add_argument("--super-user-only", action="store_true", help="do not send requests without rights")
     parser.add_argument("--rounds", type=int, default=1, help="send each request so often, and print the median")
     chosen = parser.parse_args()
-    ways = [(user, crowd) for user in (STRANGER, ADMIN) for crowd in chosen.connections]
+    users = (ADMIN,) if chosen.super_user_only else (STRANGER, ADMIN)
+    ways = [(user, crowd) for user in users for crowd in chosen.connections]
     titles = [f"{'without rights' if user == STRANGER else 'super user'}, {crowd}" for user, crowd in ways]
     print(f"| API | array | elements | {' | '.join(titles)} |\n|---|---|{'---|' * (1 + len(ways))}")
     misses = []
@@ -131,7 +133,7 @@ def main() -> int:
         with barnabas(Path(folder) / "broker", [STRANGER], measured) as server:
             with server.client(ADMIN) as client:
                 make_existing(client, chosen.existing)
-            for largest in largest_requests(chosen.apis):
+            for largest in largest_requests(set(chosen.apis)):
                 found = medians(server, turns, largest, ways, chosen.rounds)
                 print(row(largest, found), flush=True)
                 misses += [largest.api for turn, _ in found if turn.cpu_s > AIM_S]

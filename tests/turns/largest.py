@@ -1,6 +1,6 @@
 """The requests with the most elements that the broker accepts, one for each way to fill a request's arrays."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from itertools import count, pairwise
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -50,14 +50,17 @@ class Largest(NamedTuple):
     frame: bytes
 
 
-def largest_requests(wanted: Collection[str], elements_max: float = inf) -> Iterator[Largest]:
+def largest_requests(wanted: Set[str], elements_max: float = inf) -> Iterator[Largest]:
     """Yield the largest request of each wanted API for each of its arrays; of every API if none is named.
 
-    Those that delete come last. `elements_max` is a lower limit of the elements than that of the API.
+    A wanted array is named as `Fetch.topics.partitions`. Requests that delete come last. `elements_max` is a lower
+    limit of the elements than that of the API.
     """
     for spec in sorted(API_SPECS.values(), key=lambda each: each.name.startswith("Delete")):
-        if spec.key not in _WITHOUT_ARRAYS_TO_FILL and (not wanted or spec.name in wanted):
+        if spec.key not in _WITHOUT_ARRAYS_TO_FILL:
             for path in _paths(schema.message(f"{spec.name}Request").struct, spec.max_version):
+                if wanted and wanted.isdisjoint({spec.name, ".".join((spec.name, *(each.name for each in path)))}):
+                    continue
                 most = TOPICS_MAX if spec.key == FETCH and len(path) == 1 else spec.elements_max
                 yield _largest(spec, path, int(min(most, elements_max)))
 

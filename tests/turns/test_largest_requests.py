@@ -120,7 +120,7 @@ async def shares(folder: Path, selector: MeasuringSelector) -> dict[str, float]:
         assert broker._node is not None
         environment = broker._node.handler_environment
         environment.answers = environment.metadata_answers = LargeResponses(SlowClock(), environment.timers)
-        requests = [each for each in largest_requests([], ELEMENTS) if each.api not in READ_AT_ONCE]
+        requests = [each for each in largest_requests(frozenset(), ELEMENTS) if each.api not in READ_AT_ONCE]
         return {
             f"{each.api} {each.path}": await share_of(port, each) for each in size(longest_of_each(requests), requests)
         }
