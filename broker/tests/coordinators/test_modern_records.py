@@ -79,8 +79,8 @@ def test_records_have_kafkas_bytes() -> None:
 def test_topics_of_a_member_have_the_bytes_that_the_codec_gives_them(count: int) -> None:
     epochs = {number: 7 + number for number in range(count)}
     numbers, ids = frozenset(epochs), [UUID(int=number) for number in (1, 2, 3)]
-    target = {ids[2]: numbers, ids[0]: frozenset({4}), ids[1]: numbers}
-    current = Current(3, 2, assigned={ids[2]: epochs, ids[0]: {4: 9}, ids[1]: epochs})
+    target = {ids[0]: frozenset({4}), ids[1]: numbers, ids[2]: numbers}
+    current = Current(3, 2, assigned={ids[0]: {4: 9}, ids[1]: epochs, ids[2]: epochs})
     kind, facts = SimpleNamespace, {"member_epoch": 3, "previous_member_epoch": 2, "state": 0}
     topics = [
         kind(topic_id=ids[0], partitions=[4], assignment_epochs=[9]),

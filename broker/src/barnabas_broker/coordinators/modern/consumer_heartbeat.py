@@ -155,7 +155,7 @@ def _topics(current: Current, aim: Aim) -> Iterator[tuple[UUID, Mapping[int, int
     for topic_id, epochs in assigned.items():
         yield topic_id, epochs, target.get(topic_id, frozenset())
     for topic_id, numbers in target.items():
-        if topic_id not in assigned:
+        if not assigned or topic_id not in assigned:  # To hash an id takes as long as all else here.
             yield topic_id, NOTHING, numbers
 
 

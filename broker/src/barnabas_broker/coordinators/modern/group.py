@@ -372,7 +372,7 @@ class ConsumerGroup(ModernGroup):
             if topic_id not in has and topic_id in self._owners:
                 self._set_owner(member_id, topic_id, epochs.keys(), NOTHING.keys())
         for topic_id, epochs in has.items():
-            before = had.get(topic_id, NOTHING)
+            before = had.get(topic_id, NOTHING) if had else NOTHING
             if topic_id not in self._owners:
                 self._owners[topic_id] = dict.fromkeys(epochs, member_id)
             elif before is not epochs:
