@@ -1,8 +1,7 @@
 """A backup of the metadata store that comes back while brokers run or are down, and the administrator who then repairs.
 
 What `docs/how-to/recover.md` promises: no record is lost. Running brokers write again what they know. If all were down,
-the topics made since the backup wait for `restore-metadata`. Nothing is promised there about topics of which a replica
-has left the ISR since the backup: their newest documents come back.
+the topics made since the backup wait for `restore-metadata`.
 """
 
 import asyncio
@@ -11,10 +10,9 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
-from barnabas_broker.metadata.documents import decode, topic_key
+from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.image_feed import load
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
-from barnabas_broker.metadata.model import TopicDocument, TopicPartDocument
 from barnabas_broker.metadata.store.metadata_store import Document, StoreUnavailable
 from barnabas_core.config.broker_config import parse_broker_config
 from simulation.cluster import SETTINGS, SimulatedCluster
@@ -25,6 +23,8 @@ AGE_S_MAX: Final = 6.0
 RESTORED_S_MAX: Final = 9.0
 """The longest time until the administrator restores topics; transactions time out meanwhile."""
 ATTEMPTS_S: Final = 1.0
+BETWEEN_STARTS_S_MAX: Final = 1.0
+"""So short that all brokers have started within a session."""
 DOWN_SHARE: Final = 0.7
 """The share of restorations while all brokers are down."""
 
@@ -43,16 +43,21 @@ class Backups:
         self._documents = dict(self._cluster.store.documents)
         self._cluster.note("a backup of the metadata store is taken")
 
-    def put_back(self) -> None:
-        """Put the store back, perhaps while all brokers are down; then no ISR comes back that a replica has left."""
-        documents = self._documents
-        if self._random.random() < DOWN_SHARE:
+    async def put_back(self) -> None:
+        """Put the store back, perhaps while all brokers are down; then they start one after the other."""
+        brokers = list(self._cluster.brokers) if self._random.random() < DOWN_SHARE else []
+        if brokers:
             self._cluster.note("all brokers go")
-            for broker in self._cluster.brokers:
-                broker.kill()
-            documents = with_newer_isrs(documents, self._cluster.store.documents)
+        for broker in brokers:
+            broker.kill()
         self._cluster.note("the metadata store is put back to its backup")
-        self._cluster.store.put_back(documents)
+        self._cluster.store.put_back(self._documents)
+        self._cluster.repair()
+        self._random.shuffle(brokers)
+        for broker in brokers:
+            broker.wanted = True
+            broker.start()
+            await asyncio.sleep(self._random.uniform(0, BETWEEN_STARTS_S_MAX))
 
     async def restore(self) -> None:
         """Run `restore-metadata` until no topic is missing any more."""
@@ -77,21 +82,3 @@ class Backups:
         for stays in (each for each in decided if isinstance(each, NotRestored)):
             self._cluster.note(f"restore-metadata: {stays.name} is not restored: {stays.why}")
         return bool(decided) or not all(broker.is_serving for broker in self._cluster.brokers)
-
-
-def with_newer_isrs(backup: Mapping[str, Document], now: Mapping[str, Document]) -> dict[str, Document]:
-    """Return a backup, with the documents of now of topics that have a replica that has left the ISR and the ELR."""
-    older, newer = _topics_by_key(backup), _topics_by_key(now)
-    left = {known.name for key, known in older.items() if key in newer and _has_left(known, newer[key])}
-    kept = {key: each for key, each in backup.items() if key not in older or older[key].name not in left}
-    return kept | {key: now[key] for key, known in newer.items() if known.name in left}
-
-
-def _topics_by_key(documents: Mapping[str, Document]) -> dict[str, TopicDocument | TopicPartDocument]:
-    decoded = {key: decode(key, each.value) for key, each in documents.items()}
-    return {key: each for key, each in decoded.items() if isinstance(each, TopicDocument | TopicPartDocument)}
-
-
-def _has_left(older: TopicDocument | TopicPartDocument, newer: TopicDocument | TopicPartDocument) -> bool:
-    pairs = zip(older.partitions, newer.partitions, strict=False)
-    return any(not {*before.isr, *before.elr} <= {*after.isr, *after.elr} for before, after in pairs)

@@ -329,6 +329,13 @@ class SimulatedCluster:
 
     def heal(self) -> None:
         """Repair everything that is broken, cut, paused or down."""
+        self.repair()
+        for broker in self.brokers:
+            broker.wanted = True
+            broker.start()
+
+    def repair(self) -> None:
+        """Repair everything that is broken, cut or paused; brokers that are down stay down."""
         self.network.heal()
         self.store.is_away = False
         self.store.failure_share = 0.0
@@ -338,8 +345,6 @@ class SimulatedCluster:
             broker.disk.sync_error = None
             if broker.host is not None and broker.host.is_paused:
                 broker.host.resume()
-            broker.wanted = True
-            broker.start()
 
     def states(self) -> dict[tuple[str, int], PartitionState]:
         """Return every partition, as the image of the broker that has seen most has it."""

@@ -134,7 +134,7 @@ class Story:
             others.append(asyncio.ensure_future(self._backups.take(FAULTY_S)))
         await self._faults.run(FAULTY_S)
         if self._backups is not None:
-            self._backups.put_back()
+            await self._backups.put_back()
             producing.append(asyncio.ensure_future(self._backups.restore()))
         self.cluster.note("all is mended")
         self.cluster.heal()

@@ -27,6 +27,7 @@ from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 
 HEARTBEAT_MS, SESSION_MS = 1000, 3000
+TIMES = {"broker.heartbeat.interval.ms": str(HEARTBEAT_MS), "broker.session.timeout.ms": str(SESSION_MS)}
 
 
 class Node:
@@ -146,7 +147,7 @@ class ClusterOfNodes:
     def __init__(self, path: Path, **settings: str) -> None:
         self.path = path
         self.clock = ManualClock()
-        self.config = parse_broker_config({name.replace("_", "."): value for name, value in settings.items()})
+        self.config = parse_broker_config(TIMES | {name.replace("_", "."): value for name, value in settings.items()})
         self.nodes: dict[int, Node] = {}
         self._random = random.Random(7)
 
@@ -169,6 +170,14 @@ class ClusterOfNodes:
         for node in nodes:
             await node.start()
         return nodes
+
+    async def start_together(self, *nodes: Node) -> None:
+        """Start brokers that were all down, and wait until they are admitted."""
+        for node in nodes:
+            await node.join()
+        async with asyncio.timeout(PATIENCE_S):
+            for node in nodes:
+                await node.membership.admitted()
 
     async def kill(self, broker_id: int) -> None:
         """Kill the process of a broker."""

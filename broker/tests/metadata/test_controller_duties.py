@@ -183,9 +183,10 @@ async def test_a_partition_whose_logs_are_synced_keeps_a_leader_after_a_power_cu
     for broker in (1, 2, 3):
         node = await cluster.node(broker, boot_id="another boot")
         node.held = [HeldLog("t", topic.topic_id, 0, 5, 100, Kept.SYNCED)]
-        await node.start()
-    state = cluster.nodes[1].state("t")
-    assert (state.leader == NO_LEADER, state.lacking) == (False, ())
+    await cluster.start_together(*cluster.nodes.values())
+    first = cluster.nodes[1]
+    await first.until(lambda: first.state("t").leader != NO_LEADER)
+    assert first.state("t").lacking == ()
 
 
 async def test_the_longest_log_leads_after_all_brokers_started_with_an_older_copy_of_the_metadata(
@@ -200,12 +201,47 @@ async def test_the_longest_log_leads_after_all_brokers_started_with_an_older_cop
     for broker, epoch, end in ((2, 7, 96), (1, 5, 65), (3, 6, 70)):
         node = await cluster.node(broker)
         node.held = [HeldLog("t", topic.topic_id, 0, epoch, end, Kept.ALL)]
-        await node.start()
-        assert (node.state("t").leader, node.state("t").leader_epoch) == (NO_LEADER, 5)
+    await cluster.start_together(*cluster.nodes.values())
     ahead = cluster.nodes[2]
     await ahead.until(lambda: ahead.image.live_brokers() == [1, 2, 3])
+    assert (ahead.state("t").leader, ahead.state("t").leader_epoch) == (NO_LEADER, 5)
     await ahead.writer.overtake({TopicPartition("t", 0): LogAhead(7, waits=True)})
     assert (ahead.state("t").leader, ahead.state("t").isr, ahead.state("t").leader_epoch) == (2, (2,), 8)
+
+
+async def test_the_longest_log_leads_if_an_older_isr_has_a_replica_that_has_left_it_in_the_same_epoch(
+    cluster: ClusterOfNodes,
+) -> None:
+    await cluster.start(1, 2, 3)
+    topic = a_topic("t", led(1, 2, 3))
+    await cluster.topics(topic)
+    for broker in (3, 2, 1):
+        await cluster.kill(broker)
+    for broker, end in ((1, 65), (3, 70), (2, 96)):
+        node = await cluster.node(broker)
+        node.held = [HeldLog("t", topic.topic_id, 0, 5, end, Kept.ALL)]
+    await cluster.start_together(*cluster.nodes.values())
+    await cluster.nodes[3].until(lambda: cluster.nodes[3].state("t").leader != NO_LEADER)
+    assert cluster.nodes[3].state("t").leader == 2
+
+
+async def test_nobody_is_admitted_after_a_restart_of_all_until_all_are_there_or_a_session_has_passed(
+    cluster: ClusterOfNodes,
+) -> None:
+    await cluster.start(1, 2, 3)
+    for broker in (3, 2, 1):
+        await cluster.kill(broker)
+    first, second = await cluster.node(1), await cluster.node(2)
+    await first.join()
+    await second.join()
+    await first.until(lambda: first.image.brokers[2].broker_epoch == second.membership.registered_epoch)
+    cluster.clock.passed_ms += SESSION_MS - 1
+    for node in (first, second):
+        await node.beaten()
+    assert not {1, 2} & first.image.live
+    cluster.clock.passed_ms += 1
+    first.beat()
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
 
 
 async def test_the_replica_with_the_longest_log_leads_after_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
@@ -217,7 +253,7 @@ async def test_the_replica_with_the_longest_log_leads_after_a_loss_is_accepted(c
     for broker, end in ((1, 70), (2, 90), (3, 80)):
         node = await cluster.node(broker, boot_id="another boot")
         node.held = [HeldLog("t", topic.topic_id, 0, 5, end, Kept.SOME)]
-        await node.start()
+    await cluster.start_together(*cluster.nodes.values())
     first = cluster.nodes[1]
     assert first.state("t").lacking == (1, 2, 3)
     await first.writer.elect_leaders(ElectionType.UNCLEAN, [TopicPartition("t", 0)])

@@ -155,6 +155,29 @@ class Known(NamedTuple):
     registration: BrokerRegistration
 
 
+class Restart:
+    """The wait of a controller that has itself just started: all brokers may have been down, and return now.
+
+    The metadata may be an older copy, in whose ISRs are replicas that lack records (`docs/how-to/recover.md`). Nobody
+    is unfenced or elected until all brokers have reported their logs, or a session timeout has passed. The wait ends at
+    once if a broker renews the lease with which it was unfenced, because this broker was alive all the time.
+    """
+
+    def __init__(self, until_ms: int) -> None:
+        self._until_ms = until_ms
+        self._expiries: dict[int, int] = {}
+        """When the leases of unfenced brokers would have ended if nobody had renewed them, by broker id."""
+
+    def is_over(self, registrations: Sequence[BrokerRegistration], leases: Mapping[str, Lease], now_ms: int) -> bool:
+        """True if brokers can be unfenced now. The lease of a broker that has died may not have ended yet."""
+        holders = [each for each in registrations if _holds(leases, each, now_ms)]
+        have_run = [each for each in holders if not each.fenced]
+        if now_ms >= self._until_ms or (len(holders) == len(registrations) and not have_run):
+            return True
+        expiries = [(each.broker_id, leases[_lease_of(each)].expires_at_ms) for each in have_run]
+        return any(self._expiries.setdefault(broker_id, expiry) != expiry for broker_id, expiry in expiries)
+
+
 class Controller:
     """The controller task of a broker.
 
@@ -189,6 +212,8 @@ class Controller:
         self._woken = asyncio.Event()
         self._timer: Cancellable | None = None
         self._controls = False
+        self._restart: Restart | None = None
+        """The wait after a restart of all brokers, until it is over."""
         self._suspicious = False
         self._brokers_changed = True
         self._beat = False
@@ -256,7 +281,7 @@ class Controller:
             self._suspicious = False
         if not self._membership.is_controller and self._controller_is_gone():
             await self._membership.try_for_controller()
-        if not self._check_control():
+        if not self._check_control() or await self._awaits_brokers():
             return
         if self._beat and await self._leases_tell_otherwise():
             self._brokers_changed = True
@@ -281,6 +306,7 @@ class Controller:
         self._controls = self._membership.is_controller
         if began:
             log.info("broker %d is the controller", self._broker_id)
+            self._restart = self._begun_restart()
             self._deletions.begin()
             self._brokers_changed = True
             self._changed_topics.update(self._image.topics)
@@ -288,6 +314,27 @@ class Controller:
         if not self._controls:
             self._changed_topics.clear()
         return self._controls
+
+    def _begun_restart(self) -> Restart | None:
+        """Return the wait for other brokers if this broker is not admitted yet, so that all brokers may be starting."""
+        own = self._image.brokers.get(self._broker_id)
+        if own is not None and not own.fenced and own.broker_epoch == self._membership.registered_epoch:
+            return None
+        timeout_ms = self._config().broker_session_timeout_ms
+        if len(self._image.brokers) > 1:
+            log.info(
+                "leaders are elected once all of %s have started, or after %d ms", set(self._image.brokers), timeout_ms
+            )
+        return Restart(monotonic_ms(self._clock) + timeout_ms)
+
+    async def _awaits_brokers(self) -> bool:
+        """True if brokers are awaited after a restart of all, before anybody is unfenced."""
+        if self._restart is None:
+            return False
+        known, leases = await self._registrations_and_leases()
+        if self._restart.is_over([each.registration for each in known], leases, monotonic_ms(self._clock)):
+            self._restart = None
+        return self._restart is not None
 
     async def _care_for_brokers(self) -> None:
         try:
@@ -445,8 +492,12 @@ def _prefer(which: TopicPartition, topic: TopicDocument, rules: Rules) -> Partit
 
 def _holds(leases: Mapping[str, Lease], registration: BrokerRegistration, now_ms: int) -> bool:
     """True if the registered incarnation of the broker holds an unexpired lease."""
-    lease = leases.get(f"{BROKER_LEASES}{registration.broker_id}")
+    lease = leases.get(_lease_of(registration))
     return lease is not None and lease.token == registration.broker_epoch and lease.expires_at_ms > now_ms
+
+
+def _lease_of(registration: BrokerRegistration) -> str:
+    return f"{BROKER_LEASES}{registration.broker_id}"
 
 
 def _fenced(registration: BrokerRegistration) -> BrokerRegistration:

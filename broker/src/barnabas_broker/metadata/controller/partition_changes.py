@@ -101,9 +101,10 @@ class PartitionChanges:
         rules, known_ends = rules_of(topic.configs, self._image.brokers, self._config()), KnownEnds(self._image)
 
         def at(number: int) -> Rules:
-            if not rules.unclean:
-                return rules
-            replicas = topic.partitions[number].replicas
+            state = topic.partitions[number]
+            if not rules.unclean and any(map(rules.is_alive, state.isr)):
+                return rules  # The log ends of most partitions need not be decoded.
+            replicas = state.replicas
             return replace(rules, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
 
         return at

@@ -33,7 +33,7 @@ class Rules:
     """The brokers and topic settings that a decision on a partition uses.
 
     `brokers` has all registered brokers. `log_ends` has the log ends that the replicas have reported; only
-    `overtake`, and elections with `unclean`, need these log ends.
+    `overtake`, and elections from outside the ISR, need these log ends.
     """
 
     brokers: Mapping[int, BrokerRegistration]
@@ -90,11 +90,16 @@ class ElectionType(IntEnum):
 
 
 def choose_leader(state: PartitionState, rules: Rules) -> int:
-    """Return the current leader if it may keep leading, else the best candidate, else NO_LEADER."""
+    """Return the current leader if it may keep leading, else the best candidate, else NO_LEADER.
+
+    Outside the ISR the longest log comes first: an ELR of an older copy of the metadata may have replicas that lack
+    records.
+    """
     if state.leader in state.isr and rules.may_lead(state.leader):
         return state.leader
-    unclean = [sorted(state.replicas, key=rules.log_end, reverse=True)] if rules.unclean else []
-    for candidates in (*_candidates(state), *unclean):
+    groups = [*_candidates(state), *([state.replicas] if rules.unclean else [])]
+    outside_isr = [sorted(each, key=rules.log_end, reverse=True) for each in groups[1:]]
+    for candidates in (groups[0], *outside_isr):
         leader = _first(candidates, state.leader, rules)
         if leader != NO_LEADER:
             return leader
