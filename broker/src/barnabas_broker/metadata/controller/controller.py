@@ -166,7 +166,7 @@ class Restart:
     def __init__(self, until_ms: int) -> None:
         self._until_ms = until_ms
         self._expiries: dict[int, int] = {}
-        """When the leases of unfenced brokers would have ended if nobody had renewed them, by broker id."""
+        """The times at which the leases of unfenced brokers end, as first seen, in ms by broker id."""
 
     def is_over(self, registrations: Sequence[BrokerRegistration], leases: Mapping[str, Lease], now_ms: int) -> bool:
         """True if brokers can be unfenced now. The lease of a broker that has died may not have ended yet."""
