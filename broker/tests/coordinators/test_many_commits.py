@@ -10,7 +10,7 @@ import pytest
 from asked_in_turns import SlowClock
 from coordinator_world import Client, World
 
-from barnabas_broker.handlers import channel, offset_commit
+from barnabas_broker.handlers import channel, group_offsets
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.encoder import decode_response, encode_response
@@ -43,7 +43,7 @@ class Broker:
         return asyncio.run(self._commit(between))
 
     async def _commit(self, between: Callable[[int], object]) -> dict[str, list[int]]:
-        answering: Any = offset_commit.handle(self._environment(), CONTEXT, request())
+        answering: Any = group_offsets.offset_commit(self._environment(), CONTEXT, request())
         if asyncio.iscoroutine(answering):
             answering = asyncio.ensure_future(answering)
         turns = 0
@@ -92,7 +92,7 @@ def test_many_offsets_are_checked_over_several_turns_and_committed_in_one_batch(
 
 
 def test_more_offsets_than_one_commit_has_are_committed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_commit, "COMMITTED_OFFSETS", MANY // 2)
+    monkeypatch.setattr(group_offsets, "COMMITTED_OFFSETS", MANY // 2)
     broker = Broker()
     batches = broker.world.log.batches
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from barnabas_broker.app.loop_time import LoopTimers
 from barnabas_broker.coordinators.share_state.share_state import ReadEntry, ShareOutcome
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.describe_share_group_offsets import handle
 from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.handlers.share_group_offsets import describe_share_group_offsets
 from barnabas_broker.wire.messages import DescribeShareGroupOffsetsRequest
 from barnabas_core.loop_turns import OUTCOMES
 from barnabas_core.topic_partition import TopicIdPartition
@@ -48,5 +48,5 @@ async def test_the_coordinator_is_asked_about_few_partitions_at_once_and_about_n
         group_id="g", topics=[Group.DescribeShareGroupOffsetsRequestTopic(topic_name="flights", partitions=numbers)]
     )
     context = RequestContext(90, 1, Client("PLAINTEXT", "127.0.0.1:5"))
-    await handle(environment, context, DescribeShareGroupOffsetsRequest(groups=[group]))
+    await describe_share_group_offsets(environment, context, DescribeShareGroupOffsetsRequest(groups=[group]))
     assert (max(asked), sum(asked)) == (OUTCOMES, PARTITIONS)

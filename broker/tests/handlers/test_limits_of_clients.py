@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas_broker.handlers import client_quotas, join_group
+from barnabas_broker.handlers import classic_groups, client_quotas
 from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.classic_groups import METADATA_BYTES_MAX
 from barnabas_broker.handlers.client_quotas import CLIENT_ID_CHARS_MAX, COUNTERS_MAX, ClientQuotas
-from barnabas_broker.handlers.join_group import METADATA_BYTES_MAX
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
 from barnabas_core.errors import ErrorCode
@@ -73,6 +73,6 @@ def test_a_member_with_very_much_metadata_is_refused_before_it_joins() -> None:
     halves = [protocol(name=name, metadata=bytes(METADATA_BYTES_MAX // 2 + 1)) for name in ("range", "sticky")]
     context: Any = RequestContext(11, 9, client("a"))
     nobody: Any = SimpleNamespace()
-    answer = join_group.handle(nobody, context, JoinGroupRequest(group_id="g", member_id="m", protocols=halves))
+    answer = classic_groups.join_group(nobody, context, JoinGroupRequest(group_id="g", member_id="m", protocols=halves))
     assert isinstance(answer, JoinGroupResponse)
     assert (answer.error_code, answer.member_id) == (ErrorCode.INVALID_REQUEST, "m")

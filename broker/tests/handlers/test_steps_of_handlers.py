@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity
 from barnabas_broker.coordinators.modern.consumer_heartbeat import BeatReply
-from barnabas_broker.handlers import alter_replica_log_dirs, consumer_group_heartbeat, leave_group
+from barnabas_broker.handlers import alter_replica_log_dirs, classic_groups, modern_groups
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, LeaveGroupRequest
 from barnabas_core.errors import ApiError, ErrorCode
@@ -59,7 +59,7 @@ def test_no_step_of_a_heartbeat_reads_all_topics_of_the_member() -> None:
     environment = SimpleNamespace(authorizer=None, groups=groups)
     owned = [Topic(number) for number in range(ELEMENTS)]
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", topic_partitions=owned)  # type: ignore[arg-type]
-    assert most_reads(consumer_group_heartbeat.handle, environment, request) <= 2 * STEP_ELEMENTS
+    assert most_reads(modern_groups.consumer_group_heartbeat, environment, request) <= 2 * STEP_ELEMENTS
 
 
 class Groups:
@@ -79,7 +79,7 @@ class Groups:
 def leave(groups: Groups, count: int) -> Any:
     members = [LeaveGroupRequest.MemberIdentity(member_id=f"member-{number}") for number in range(count)]
     environment: Any = SimpleNamespace(groups=groups)
-    return leave_group.handle(environment, CONTEXT, LeaveGroupRequest(group_id="g", members=members))
+    return classic_groups.leave_group(environment, CONTEXT, LeaveGroupRequest(group_id="g", members=members))
 
 
 def test_very_many_members_leave_a_group_in_portions() -> None:

@@ -31,22 +31,50 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
 }
 """The handlers that a broker with an authorizer uses instead of RAW_HANDLERS; Produce and Fetch also check rights."""
 
+MODULES: Final[Mapping[str, Mapping[int, str]]] = {
+    "classic_groups": {
+        11: "join_group",
+        12: "heartbeat",
+        13: "leave_group",
+        14: "sync_group",
+        15: "describe_groups",
+        16: "list_groups",
+        42: "delete_groups",
+    },
+    "group_offsets": {8: "offset_commit", 9: "offset_fetch", 47: "offset_delete"},
+    "modern_groups": {
+        68: "consumer_group_heartbeat",
+        69: "consumer_group_describe",
+        76: "share_group_heartbeat",
+        77: "share_group_describe",
+    },
+    "share_group_offsets": {
+        **dict.fromkeys((83, 84, 85, 86, 87), "share_group_state"),
+        90: "describe_share_group_offsets",
+        91: "alter_share_group_offsets",
+        92: "delete_share_group_offsets",
+    },
+    "share_requests": {79: "share_acknowledge"},
+}
+"""The functions that handle messages, by API key, in the modules of this package that answer several APIs."""
+
 MESSAGE_HANDLERS: Final[Mapping[int, str]] = (
     {
-        key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower()
+        key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower() + ".handle"
         for key, spec in API_SPECS.items()
         if key not in RAW_HANDLERS
     }
-    | dict.fromkeys((38, 39, 40, 41), "delegation_tokens")
-    | dict.fromkeys((83, 84, 85, 86, 87), "share_group_state")
+    | dict.fromkeys((38, 39, 40, 41), "delegation_tokens.handle")
+    | {key: f"{module}.{name}" for module, names in MODULES.items() for key, name in names.items()}
 )
-"""The modules of the message handlers in this package, by API key: `ListOffsets` is answered by `list_offsets`."""
+"""The message handlers in this package as `module.function`, by API key; `handle` in modules of one API."""
 
 
 @functools.cache
 def message_handler(api_key: int) -> MessageHandler:
     """Import and return the handler of an API in MESSAGE_HANDLERS."""
-    handler: MessageHandler = import_module(f"{__package__}.{MESSAGE_HANDLERS[api_key]}").handle
+    module, _, name = MESSAGE_HANDLERS[api_key].partition(".")
+    handler: MessageHandler = getattr(import_module(f"{__package__}.{module}"), name)
     return handler
 
 
