@@ -59,13 +59,13 @@ class CommandConfig(NamedTuple):
 
         Raise SecurityFileError if the file cannot be read.
         """
-        found = _read(self.file)
+        found = properties_of(self.file)
         return found.get(PROTOCOL, "").startswith("SASL_") or KEY in found or KEY_PEM in found
 
     def settings(self) -> Mapping[str, Any]:
         """Return the current settings for a new client. Raise SecurityFileError if the file cannot be used."""
         try:
-            return _settings(_read(self.file))
+            return _settings(properties_of(self.file))
         except _Invalid as error:
             raise SecurityFileError(f"{self.file}: {error}") from error
 
@@ -94,10 +94,20 @@ class LoginConfig(NamedTuple):
         return {**connection_of(self.file), **login}
 
 
+def properties_of(file: Path) -> Texts:
+    """Return all properties in a file of client properties. Raise SecurityFileError if it cannot be read."""
+    try:
+        properties = parse_properties(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, MalformedProperties) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise SecurityFileError(f"{file} is not a file with properties of Kafka clients: {why}") from error
+    return {key: each.value.strip() for key, each in properties.items()}
+
+
 def connection_of(file: Path) -> Mapping[str, Any]:
     """Return the protocol and the TLS settings in a file. Raise SecurityFileError if the file cannot be used."""
     try:
-        return _connection(_read(file))
+        return _connection(properties_of(file))
     except _Invalid as error:
         raise SecurityFileError(f"{file}: {error}") from error
 
@@ -105,7 +115,7 @@ def connection_of(file: Path) -> Mapping[str, Any]:
 def mechanism_of(file: Path) -> str:
     """Return the SASL mechanism that a file names; empty if it names none. Raise SecurityFileError if it is invalid."""
     try:
-        return _one_of(_read(file), MECHANISM, (*MECHANISMS, BEARER, ""), "")
+        return _one_of(properties_of(file), MECHANISM, (*MECHANISMS, BEARER, ""), "")
     except _Invalid as error:
         raise SecurityFileError(f"{file}: {error}") from error
 
@@ -134,15 +144,6 @@ def command_config(text: str) -> Credentials:
 
 class _Invalid(Exception):
     """The error that a property is invalid; the message has its name, its value (unless secret) and what is allowed."""
-
-
-def _read(file: Path) -> Texts:
-    try:
-        properties = parse_properties(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, MalformedProperties) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise SecurityFileError(f"{file} is not a file with properties of Kafka clients: {why}") from error
-    return {key: each.value.strip() for key, each in properties.items()}
 
 
 def _settings(given: Texts) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from barnabas_console.app.sessions import Sessions
 from barnabas_console.app.streams import Streams
 from barnabas_console.app.views import Views
 from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
+from barnabas_console.registry.client import Registry, session_of
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import Credentials
 from barnabas_web.http_server import LOOK_S
@@ -52,7 +53,9 @@ async def _serve(options: Options) -> int:
     connect = partial(_connect, options.bootstrap)
     settings = CollectorSettings(connect, time.monotonic, options.interval_s)
     site = Site(options, Sessions(time.monotonic), Collectors(settings))
-    runner = web.AppRunner(application(site), shutdown_timeout=END_S, handle_signals=False)
+    session = None if options.registry is None else session_of(options.registry)
+    registry = Registry(options.registry, session, time.monotonic) if options.registry and session else None
+    runner = web.AppRunner(application(site, registry), shutdown_timeout=END_S, handle_signals=False)
     await runner.setup()
     following = asyncio.create_task(_follow(options.protection))
     try:
@@ -71,13 +74,16 @@ async def _serve(options: Options) -> int:
         following.cancel()
         site.close()
         await runner.cleanup()
+        if session is not None:
+            await session.close()
     return 0
 
 
-def application(site: Site) -> web.Application:
+def application(site: Site, registry: Registry | None) -> web.Application:
     """Return the application with all routes."""
     app = web.Application(middlewares=[middleware(site)], client_max_size=FORM_BYTES_MAX)
-    app.add_routes([*Views(site).routes(), *Streams(site, time.monotonic).routes(), *Actions(site).routes()])
+    streams = Streams(site, registry, time.monotonic)
+    app.add_routes([*Views(site).routes(), *streams.routes(), *Actions(site).routes()])
     return app
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas_console.registry.client import InvalidRegistry, RegistrySettings, registry_settings
 from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
-from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of
+from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of, properties_of
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 from barnabas_lag.app.options import Listener, listener, number
 from barnabas_web.visitors import FileRefused, Protection
@@ -37,6 +38,7 @@ class Options(NamedTuple):
     interval_s: float
     masked: frozenset[str]
     write: bool
+    registry: RegistrySettings | None
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -48,7 +50,8 @@ def parse(arguments: Sequence[str]) -> Options:
         protocol = connection_of(given.command_config)["security_protocol"] if given.command_config else "PLAINTEXT"
         mechanism = mechanism_of(given.command_config) if given.command_config else ""
         own = _own(given.account or (VISITOR if protocol.startswith("SASL_") else CONSOLE), protocol, given)
-    except (SecurityFileError, argparse.ArgumentTypeError) as error:
+        registry = registry_settings(properties_of(given.command_config)) if given.command_config else None
+    except (SecurityFileError, InvalidRegistry, argparse.ArgumentTypeError) as error:
         parser.error(f"argument --command-config: {error}")
     return Options(
         given.bootstrap,
@@ -61,6 +64,7 @@ def parse(arguments: Sequence[str]) -> Options:
         given.interval,
         frozenset(given.mask),
         given.write,
+        registry,
     )
 
 

@@ -28,6 +28,8 @@ from barnabas_console.model.messages import (
     message_query,
     shown,
 )
+from barnabas_console.registry.client import Missing, Registry, Schema
+from barnabas_console.registry.values import Values
 from barnabas_kafka.connection import connected_consumer
 
 READERS_MAX: Final = 32
@@ -43,14 +45,17 @@ SILENCE_S: Final = 5.0
 WRITE_S: Final = 30.0
 """The seconds that a visitor has to read what was sent; then the search ends."""
 CONNECT_S: Final = 5.0
+SCHEMA_S: Final = 30.0
+"""The seconds that a search waits for a schema, with others that ask the registry before it."""
 Row = TypeVar("Row")
 
 
 class Streams:
     """The handlers of messages. `steady_s` is a clock that never goes back."""
 
-    def __init__(self, site: Site, steady_s: Callable[[], float]) -> None:
+    def __init__(self, site: Site, registry: Registry | None, steady_s: Callable[[], float]) -> None:
         self._site = site
+        self._registry = registry
         self._steady_s = steady_s
         self._masking = Masking(site.options.masked)
         self._readers: Counter[str] = Counter()
@@ -178,7 +183,8 @@ class Streams:
                 text = f"{count} of {whose} searches and tails run, which is the limit; end one, or try again later"
                 raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, text)
         partitions = [each.partition for each in visit.snapshot.partitions_of(topic)]
-        search = Search(topic, partitions, query, self._masking, limits, render, self._steady_s)
+        decode = self._decoding(query)
+        search = Search(topic, partitions, query, decode, self._masking, limits, render, self._steady_s)
         connect = partial(self._consumer, visit, query)
         thread = Thread(target=run_search, args=(connect, search, tray), name=f"reader of {topic}", daemon=True)
         self._readers[session_id] += 1
@@ -188,6 +194,14 @@ class Streams:
         finally:
             tray.close()
             asyncio.get_running_loop().create_task(self._ended(thread, session_id))
+
+    def _decoding(self, query: MessageQuery) -> Callable[[Message], Message]:
+        """Return the function by which the thread of a search decodes messages; hex shows the bytes as they are."""
+        hides = bool(self._masking.fields)
+        if self._registry is None or (query.format == "hex" and not hides):
+            return lambda message: message
+        ask = partial(_schema, self._registry, asyncio.get_running_loop())
+        return Values(ask, hides=hides).read
 
     async def _ended(self, thread: Thread, session_id: str) -> None:
         """Count a reader until its thread has ended, because a broker that hangs may hold it for seconds."""
@@ -201,6 +215,14 @@ class Streams:
         return connected_consumer(
             self._site.options.bootstrap, CONNECT_S, "barnabas-console", credentials, query.isolation
         )
+
+
+def _schema(registry: Registry, loop: asyncio.AbstractEventLoop, schema_id: int) -> Schema | Missing:
+    """Return a schema to the thread of a search; the loop asks the registry."""
+    try:
+        return asyncio.run_coroutine_threadsafe(registry.schema(schema_id), loop).result(SCHEMA_S)
+    except TimeoutError:
+        return Missing("the registry does not answer")
 
 
 def _break_if_failed(request: web.Request, progress: Progress) -> None:

@@ -74,7 +74,11 @@ def _row(row: Shown) -> h.Element:
         h.td(".number")[str(row.offset)],
         h.td[row.timestamp],
         h.td[_part(row.key)],
-        h.td[_part(row.value), [h.em(".unknown")[f"cut: {each}"] for each in row.cut]],
+        h.td[
+            _part(row.value),
+            [h.em(".unknown")[f"cut: {each}"] for each in row.cut],
+            [h.div(".schema")[each] for each in row.schemas],
+        ],
         h.td[[h.div[f"{name}: ", _part(value)] for name, value in row.headers]],
     ]
 

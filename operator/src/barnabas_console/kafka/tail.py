@@ -9,7 +9,7 @@ from kafka.errors import KafkaError
 from kafka.partitioner import murmur2
 from kafka.structs import TopicPartition
 
-from barnabas_console.model.messages import Masking, Message, MessageQuery, Progress, matches
+from barnabas_console.model.messages import Masking, Message, MessageQuery, Progress, matches, may_match
 
 POLL_MS: Final = 250
 POLL_RECORDS_MAX: Final = 200
@@ -80,11 +80,15 @@ class Tray(Generic[Row]):
 
 
 class Search(NamedTuple, Generic[Row]):
-    """One search: `render` returns a row and its size in bytes for each message that matches."""
+    """One search: `decode` returns a message whose key and value are JSON if they have a schema.
+
+    `render` returns a row and its size in bytes for each message that matches.
+    """
 
     topic: str
     partitions: Sequence[int]
     query: MessageQuery
+    decode: Callable[[Message], Message]
     masking: Masking
     limits: Limits
     render: Callable[[Message], tuple[Row, int]]
@@ -128,7 +132,10 @@ def _steps(consumer: Any, search: Search[Row], tray: Tray[Row]) -> Iterator[Prog
         yield progress
         for message in _polled(consumer, query, ends):
             size += len(message.key or b"") + len(message.value or b"")
-            masked = message._replace(value=search.masking.masked(message.value))
+            if tray.is_closed or not may_match(message, query):
+                continue
+            decoded = search.decode(message)
+            masked = decoded._replace(value=search.masking.masked(decoded.value))
             if matches(masked, query) and (query.follow or progress.found < query.limit):
                 tray.put(*search.render(masked))
                 progress = progress._replace(found=progress.found + 1)

@@ -41,11 +41,11 @@ BEGINNINGS: Final = (
 )
 NOT_BEGUN: Final = -1
 FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
-COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
+COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers", "schemas")
 
 
 class Message(NamedTuple):
-    """A record as it is in the log."""
+    """A record as it is in the log; key and value are JSON where `schemas` says that they had a schema."""
 
     partition: int
     offset: int
@@ -53,10 +53,14 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
+    schemas: Sequence[str] = ()
 
 
 class Shown(NamedTuple):
-    """A message as text; `cut` names the parts that are cut, with their sizes."""
+    """A message as text; `cut` names the parts that are cut, with their sizes.
+
+    `schemas` names the schemas of key and value, or says why they are shown as bytes.
+    """
 
     partition: int
     offset: int
@@ -65,6 +69,7 @@ class Shown(NamedTuple):
     value: str | None
     headers: Sequence[tuple[str, str | None]]
     cut: Sequence[str] = ()
+    schemas: Sequence[str] = ()
 
 
 class Progress(NamedTuple):
@@ -182,12 +187,15 @@ class Masking(NamedTuple):
         return [self._without(each) for each in value] if isinstance(value, list) else value
 
 
-def matches(message: Message, query: MessageQuery) -> bool:
-    """True if a message, which is masked already, is one of those asked for."""
+def may_match(message: Message, query: MessageQuery) -> bool:
+    """True if a message, as it is in the log, has the time and the key that are asked for."""
     if query.until_ms is not None and message.timestamp_ms >= query.until_ms:
         return False
-    if query.lookup and message.key != query.lookup.encode():
-        return False
+    return not query.lookup or message.key == query.lookup.encode()
+
+
+def matches(message: Message, query: MessageQuery) -> bool:
+    """True if a message, which is masked already, has the content that is asked for."""
     if query.header and not any(_is_in(query.header, f"{name}=", value) for name, value in message.headers):
         return False
     return _is_in(query.key, "", message.key) and _is_in(query.value, "", message.value)
@@ -217,6 +225,7 @@ def shown(message: Message, form: str, characters_max: int = SHOWN_CHARACTERS_MA
         value=part("value", message.value),
         headers=tuple((name, part(f"header {name}", value)) for name, value in message.headers[:50]),
         cut=tuple(cut),
+        schemas=tuple(message.schemas),
     )
 
 
@@ -263,7 +272,8 @@ def exported(message: Message, query: MessageQuery) -> bytes:
     if query.download == "jsonl":
         line = {**row._asdict(), "headers": [list(each) for each in row.headers]}
         return json.dumps(line, ensure_ascii=False).encode(errors="replace") + b"\n"
-    return csv_line([row.partition, row.offset, row.timestamp, row.key, row.value, json.dumps(row.headers)])
+    schemas = "; ".join(row.schemas)
+    return csv_line([row.partition, row.offset, row.timestamp, row.key, row.value, json.dumps(row.headers), schemas])
 
 
 def csv_line(values: Sequence[object]) -> bytes:
