@@ -21,7 +21,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     PREPARED,
     Transaction,
 )
-from barnabas_broker.handlers import fetch, list_offsets, pending_produce, produce
+from barnabas_broker.handlers import fetch, partition_offsets, pending_produce, produce
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
@@ -89,7 +89,7 @@ def reads_past_open_transactions() -> Iterator[None]:
 
     with (
         patch.object(fetch, "last_stable_offset", mistaken),
-        patch.object(list_offsets, "last_stable_offset", mistaken),
+        patch.object(partition_offsets, "last_stable_offset", mistaken),
     ):
         yield
 

@@ -50,7 +50,7 @@ class Broker:
             MetadataRequest.MetadataRequestTopic(name=f"t{number}", topic_id=UUID(int=0)) for number in range(count)
         ]
         context = RequestContext(3, 9, Client("CLIENTS", "10.0.0.1:1", "c", "User:eve"))
-        answer: Any = metadata.handle(self.environment, context, MetadataRequest(topics=topics))
+        answer: Any = metadata.metadata(self.environment, context, MetadataRequest(topics=topics))
         return await answer if isawaitable(answer) else answer
 
 

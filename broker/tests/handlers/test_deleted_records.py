@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fetch_world import LATENCY_S, World
 
-from barnabas_broker.handlers import delete_records
+from barnabas_broker.handlers import partition_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.replication.partition import Partition
@@ -70,7 +70,7 @@ class Deleting:
         wanted = [Topic.DeleteRecordsPartition(partition_index=number, offset=offset) for number in self.partitions]
         topics = [Topic(name="flights", partitions=wanted)]
         request = DeleteRecordsRequest(topics=topics, timeout_ms=TIMEOUT_S * 1000)
-        response = asyncio.ensure_future(delete_records.handle(self.handler_environment, CONTEXT, request))
+        response = asyncio.ensure_future(partition_offsets.delete_records(self.handler_environment, CONTEXT, request))
         await self.turns()
         return response
 

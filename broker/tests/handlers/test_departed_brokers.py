@@ -60,7 +60,7 @@ class World:
         self.put(broker_key(DEAD), msgspec.structs.replace(self.image.brokers[DEAD], **fields))
 
     def metadata(self) -> Any:
-        return metadata.handle(self.environment, self.context, MetadataRequest(topics=[]))
+        return metadata.metadata(self.environment, self.context, MetadataRequest(topics=[]))
 
     def listed(self) -> list[int]:
         return [each.node_id for each in self.metadata().brokers]
@@ -109,6 +109,6 @@ def test_a_broker_that_died_leads_no_partition() -> None:
     world = World()
     world.change(fenced=True)
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=CONSUMER_OFFSETS)])
-    response: Any = metadata.handle(world.environment, world.context, request)
+    response: Any = metadata.metadata(world.environment, world.context, request)
     shown = decode_response("MetadataResponse", 12, memoryview(encode_response(response, 12, 1))[4:])
     assert [each.leader_id for each in shown.topics[0].partitions] == [-1]

@@ -56,7 +56,7 @@ class World:
 
     def begin(self, version: int = VERSION, **request: Any) -> MetadataResponse | Awaitable[MetadataResponse]:
         context = RequestContext(3, version, Client("PLAINTEXT", "127.0.0.1:5", "a test"))
-        return metadata.handle(self.handler_environment, context, MetadataRequest(**{"topics": None, **request}))
+        return metadata.metadata(self.handler_environment, context, MetadataRequest(**{"topics": None, **request}))
 
     async def ask(self, version: int = VERSION, **request: Any) -> Any:
         response: Any = self.begin(version, **request)

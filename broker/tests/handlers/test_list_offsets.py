@@ -10,10 +10,10 @@ import pytest
 from asked_in_turns import MANY, SlowClock
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.handlers import list_offsets
+from barnabas_broker.handlers import partition_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import BYTES_MAX, CloseConnection, LargeResponses
-from barnabas_broker.handlers.list_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
+from barnabas_broker.handlers.partition_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
 from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset
 from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.loop_turns import FairTurn
@@ -45,7 +45,7 @@ async def answer_many(broker: Broker, is_gone: Callable[[], bool], bytes_max: in
     timers: Any = SimpleNamespace(call_soon=asyncio.get_running_loop().call_soon)
     answers = LargeResponses(SlowClock(), timers, bytes_max)
     environment: Any = SimpleNamespace(replicas=broker.replicas, answers=answers)
-    return await list_offsets.handle(environment, context, request)
+    return await partition_offsets.list_offsets(environment, context, request)
 
 
 async def test_list_offsets_is_aborted_if_its_client_disconnects(tmp_path: Path) -> None:

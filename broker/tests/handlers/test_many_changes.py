@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 
-from barnabas_broker.handlers.config_changes import CONFIGS_MAX
+from barnabas_broker.handlers.configs import CONFIGS_MAX
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigResource
 from barnabas_broker.metadata.model import PartitionState, TopicDocument

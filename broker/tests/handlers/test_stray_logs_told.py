@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
-from barnabas_broker.handlers import describe_configs
+from barnabas_broker.handlers import configs
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.server.metrics.metadata_families import metadata_families
@@ -37,13 +37,13 @@ def services(broker: Broker) -> Any:
     )
 
 
-def configs(broker: Broker) -> dict[str, str | None]:
-    entries = describe_configs._entries(services(broker), 4, str(HERE))
+def described_configs(broker: Broker) -> dict[str, str | None]:
+    entries = configs._entries(services(broker), 4, str(HERE))
     return {each.name: each.value for each in entries if each.name in (STRAY_LOGS, STRAY_LOGS_OFFLINE)}
 
 
 def told(broker: Broker) -> list[str]:
-    return [directory for directory, _ in parse_stray_logs(configs(broker).get(STRAY_LOGS) or "")]
+    return [directory for directory, _ in parse_stray_logs(described_configs(broker).get(STRAY_LOGS) or "")]
 
 
 def metrics(broker: Broker) -> Iterator[tuple[str, float]]:
@@ -67,13 +67,13 @@ def a_tombstone() -> tuple[str, AnyDocument]:
 
 
 def test_a_stray_log_is_reported_while_its_log_dir_is_offline(broker: Broker) -> None:
-    before = configs(broker)
+    before = described_configs(broker)
     assert before.keys() == {STRAY_LOGS}
     assert told(broker) == strays_on_disk(broker)
     broker.lose_disk()
-    assert configs(broker) == {**before, STRAY_LOGS_OFFLINE: str(broker.folder)}
+    assert described_configs(broker) == {**before, STRAY_LOGS_OFFLINE: str(broker.folder)}
     broker.find_disk()
-    assert configs(broker).keys() == {STRAY_LOGS}
+    assert described_configs(broker).keys() == {STRAY_LOGS}
     assert told(broker) == strays_on_disk(broker)
 
 
@@ -83,7 +83,7 @@ def test_a_stray_log_removed_by_hand_is_not_reported_any_longer(broker: Broker) 
     directory.rename(broker.folder.parent / "elsewhere")
     assert told(broker) == [str(directory)]
     broker.find_disk()
-    assert configs(broker) == {}
+    assert described_configs(broker) == {}
 
 
 def test_a_stray_log_is_reported_after_its_log_dir_failed_again(
@@ -108,9 +108,9 @@ def test_a_returning_stray_log_of_a_deleted_topic_is_removed(broker: Broker) -> 
     broker.show_only(a_topic(), a_tombstone())
     broker.show_only(a_tombstone())
     broker.timers.pass_time(1)
-    assert configs(broker) == {}
+    assert described_configs(broker) == {}
     broker.find_disk()
-    assert configs(broker) == {}
+    assert described_configs(broker) == {}
     assert strays_on_disk(broker) == []
 
 
@@ -121,7 +121,7 @@ def test_a_returning_stray_log_of_a_restored_topic_is_used(broker: Broker) -> No
     assert broker.error_of_find() is ErrorCode.KAFKA_STORAGE_ERROR
     broker.find_disk()
     assert broker.partition.log.log_end_offset == 3
-    assert configs(broker) == {}
+    assert described_configs(broker) == {}
 
 
 def test_metrics_of_an_offline_log_dir_count_its_stray_logs_without_bytes(broker: Broker) -> None:
@@ -140,14 +140,14 @@ def test_metrics_of_a_log_dir_that_was_offline_at_start_contain_no_count(broker:
     broker.folder.write_text("no directory")
     broker.start_anew()
     assert dict(metrics(broker)) == {}
-    assert configs(broker) == {}
+    assert described_configs(broker) == {}
 
 
 def test_a_report_or_a_setting_that_is_longer_than_a_string_is_shown_in_part_or_as_null() -> None:
     values = ["x" * 99] * 1_000
-    (entry,) = describe_configs._report(STRAY_LOGS, values, "")
+    (entry,) = configs._report(STRAY_LOGS, values, "")
     assert entry.value == ",".join(values[:327])
     request = DescribeConfigsRequest(include_synonyms=True)
     long = entry._replace(value="x" * 40_000, synonyms=(ConfigSynonym(STRAY_LOGS, "x" * 40_000, entry.source),))
-    shown, cut = describe_configs._entry(request, entry), describe_configs._entry(request, long)
+    shown, cut = configs._entry(request, entry), configs._entry(request, long)
     assert (shown.value, cut.value, cut.synonyms[0].value) == (entry.value, None, None)

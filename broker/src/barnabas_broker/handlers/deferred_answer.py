@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypedDict, TypeVar
 
-from barnabas_broker.coordinators.transactions.decisions import Decision
-from barnabas_broker.coordinators.transactions.transaction import NO_PRODUCER_ID
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import InSteps, in_steps
 from barnabas_core.topic_partition import TopicPartition
@@ -36,27 +33,6 @@ def answer_of(start: Callable[[Callable[[Answer], object]], object]) -> Answer |
         return given[0]
     waiting.append(asyncio.get_running_loop().create_future())
     return waiting[0]
-
-
-async def outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:
-    """Return the coordinator's decision, after the decision is committed to the transaction log.
-
-    If `knows_fenced` is False, INVALID_PRODUCER_EPOCH replaces PRODUCER_FENCED, which old clients do not know.
-    """
-    decision: Decision = await awaited(start)
-    if decision.error is ErrorCode.PRODUCER_FENCED and not knows_fenced:
-        return decision._replace(error=ErrorCode.INVALID_PRODUCER_EPOCH)
-    return decision
-
-
-async def id_if_lacking(environment: HandlerEnvironment, transactional_id: str, *, if_unknown: bool) -> int:
-    """Return a new producer id if the coordinator may need one, else NO_PRODUCER_ID.
-
-    Raises ApiError if no producer id can be allocated.
-    """
-    if environment.transactions.lacks_id(transactional_id, if_unknown=if_unknown):
-        return await environment.producer_ids.next_id()
-    return NO_PRODUCER_ID
 
 
 Outcome = TypeVar("Outcome")

@@ -1,18 +1,21 @@
-"""Metadata (3), v0 to v13: the brokers, topics, and partition leaders of the whole cluster.
+"""The requests for the brokers, topics and partitions of the cluster.
 
-In v0 an empty list of topics means all topics; from v1 on null means all, and an empty list none. v10 adds topic ids,
-and v12 requests by topic id. A requested topic that does not exist is created if auto.create.topics.enable and the
-request allow it. Encoded topics are cached (`encoded_topics`). Brokers that died a moment ago are still listed
-(`DepartedBrokers`).
+Metadata (3), v0 to v13: the brokers, topics, and partition leaders of the whole cluster. In v0 an empty list of
+topics means all topics; from v1 on null means all, and an empty list none. v10 adds topic ids, and v12 requests by
+topic id. A requested topic that does not exist is created if auto.create.topics.enable and the request allow it.
+Encoded topics are cached (`encoded_topics`). Brokers that died a moment ago are still listed (`DepartedBrokers`).
+
+DescribeTopicPartitions (75), v0: pages of partitions, with their eligible leader replicas (KIP-966).
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import islice
-from typing import Final, TypeVar, cast
+from itertools import groupby, islice
+from typing import Final, NamedTuple, TypeVar, cast
 from uuid import UUID
 
-from barnabas_broker.handlers.answer_in_turns import stepwise
+from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED, EncodedTopic, Form, TopicResponse, is_as
@@ -20,13 +23,18 @@ from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.mutation_quota import MutationCharge, created_partitions
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
-from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
-from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse
+from barnabas_broker.wire.messages import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
-from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name
+from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name, is_internal
 
 NO_ID: Final = UUID(int=0)
 Wanted = MetadataRequest.MetadataRequestTopic
@@ -84,7 +92,7 @@ T = TypeVar("T")
 
 
 @stepwise
-def handle(
+def metadata(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest
 ) -> InSteps[MetadataResponse | Awaitable[MetadataResponse]]:
     """Describe the cluster from this broker's image.
@@ -114,7 +122,7 @@ def _visible(
     documents = yield from _documents(environment, request)
     if sum((yield from in_steps(documents, new_partitions))) > ENCODED_PARTITIONS:
         return _encode_and_answer(environment, context, request, {})
-    return (yield from _answer(environment, context, request, {}, {}))
+    return (yield from _metadata_response(environment, context, request, {}, {}))
 
 
 def _forms(environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest) -> Callable[[str], Form]:
@@ -150,7 +158,7 @@ async def _encode_and_answer(
     documents = await _run(context, _documents(environment, request))
     turn = environment.metadata_answers.turn(context.is_gone)
     prepared = await environment.encoded_topics.prepare([each.name for each in documents], look_up, turn)
-    return await _run(context, _answer(environment, context, request, errors, prepared))
+    return await _run(context, _metadata_response(environment, context, request, errors, prepared))
 
 
 async def _run(context: RequestContext, steps: InSteps[T]) -> T:
@@ -197,7 +205,7 @@ async def _create_and_answer(
     return await _encode_and_answer(environment, context, request, errors)
 
 
-def _answer(
+def _metadata_response(
     environment: HandlerEnvironment,
     context: RequestContext,
     request: MetadataRequest,
@@ -272,3 +280,105 @@ def why_missing(name: str | None) -> ErrorCode:
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _can_be_created(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+DescribedPartition = DescribedTopic.DescribeTopicPartitionsResponsePartition
+
+
+class Place(NamedTuple):
+    """The position of a partition among all requested partitions, which are sorted by topic name and partition index.
+
+    A page of partitions begins at a position. A missing topic has the position of its partition 0.
+    """
+
+    name: str
+    partition: int
+
+
+async def describe_topic_partitions(
+    environment: HandlerEnvironment, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Return one page of partitions, and a cursor if there are more.
+
+    A page has at most response_partition_limit and at most max.request.partition.size.limit partitions.
+    """
+    cursor = request.cursor
+    first = Place("", 0) if cursor is None else Place(cursor.topic_name, cursor.partition_index)
+    rights = rights_of(environment, context.client)
+    named = sorted({topic.name for topic in request.topics})
+    answer = AnswerInTurns(DescribeTopicPartitionsResponse, context, environment.answers)
+    refused = {
+        name async for name in answer.over(named) if not rights.may(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    }
+    asked = named or [name for name in sorted(environment.image.topics) if _sees(rights, name)]
+    limit = max(1, min(request.response_partition_limit, environment.config.max_request_partition_size_limit))
+    places = list(islice(_places(environment, asked, refused, first), limit + 1))
+    by_topic = [(name, list(page)) for name, page in groupby(places[:limit], lambda each: each.name)]
+    topics = [
+        await _described_topic(environment, rights, answer, name, page) async for name, page in answer.over(by_topic)
+    ]
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(places[limit:]))
+
+
+def _cursor(rest: list[Place]) -> DescribeTopicPartitionsResponse.Cursor | None:
+    if not rest:
+        return None
+    return DescribeTopicPartitionsResponse.Cursor(topic_name=rest[0].name, partition_index=rest[0].partition)
+
+
+def _sees(rights: Rights, name: str) -> bool:
+    return rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _places(
+    environment: HandlerEnvironment, names: list[str], refused: Collection[str], first: Place
+) -> Iterator[Place]:
+    """Yield the topic name and index of each partition from `first` on, as a Place.
+
+    For a topic that does not exist, or that the client may not describe, yield only partition 0.
+    """
+    for name in names[bisect_left(names, first.name) :]:
+        document = None if name in refused else environment.image.topics.get(name)
+        count = 1 if document is None else len(document.partitions)
+        begin = max(0, first.partition) if name == first.name else 0
+        yield from (Place(name, index) for index in range(begin, count))
+
+
+async def _described_topic(
+    environment: HandlerEnvironment, rights: Rights, answer: AnswerInTurns, name: str, page: list[Place]
+) -> DescribedTopic:
+    if not _sees(rights, name):
+        return answer.encoded(("topics",), DescribedTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name))
+    document = environment.image.topics.get(name)
+    if document is None:
+        return answer.encoded(("topics",), DescribedTopic(error_code=why_missing(name), name=name))
+    partitions = await answer.elements(
+        ("topics", "partitions"),
+        [each.partition for each in page if each.partition < len(document.partitions)],
+        partial(_described_partition, environment, document),
+    )
+    response = DescribedTopic(
+        name=name,
+        topic_id=document.topic_id,
+        is_internal=is_internal(name),
+        partitions=partitions,
+        topic_authorized_operations=sum(1 << each for each in rights.operations(ResourceType.TOPIC, name)),
+    )
+    return answer.encoded(("topics",), response)
+
+
+def _described_partition(environment: HandlerEnvironment, document: TopicDocument, index: int) -> DescribedPartition:
+    state: PartitionState = document.partitions[index]
+    live = environment.image.live
+    return DescribedPartition(
+        error_code=ErrorCode.NONE if state.leader in live else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=index,
+        leader_id=state.leader if state.leader in live else NO_LEADER,
+        leader_epoch=state.leader_epoch,
+        replica_nodes=list(state.replicas),
+        isr_nodes=list(state.isr),
+        eligible_leader_replicas=list(state.elr),
+        last_known_elr=[] if state.last_known_leader == NO_LEADER else [state.last_known_leader],
+        offline_replicas=[replica for replica in state.replicas if replica not in live],
+    )

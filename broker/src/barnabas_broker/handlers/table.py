@@ -55,6 +55,28 @@ MODULES: Final[Mapping[str, Mapping[int, str]]] = {
         92: "delete_share_group_offsets",
     },
     "share_requests": {79: "share_acknowledge"},
+    "transactions": {
+        22: "init_producer_id",
+        24: "add_partitions_to_txn",
+        25: "add_offsets_to_txn",
+        26: "end_txn",
+        28: "txn_offset_commit",
+    },
+    "transaction_states": {
+        27: "write_txn_markers",
+        61: "describe_producers",
+        65: "describe_transactions",
+        66: "list_transactions",
+    },
+    "metadata": {3: "metadata", 75: "describe_topic_partitions"},
+    "topics": {19: "create_topics", 20: "delete_topics", 37: "create_partitions"},
+    "configs": {
+        32: "describe_configs",
+        33: "alter_configs",
+        44: "incremental_alter_configs",
+        74: "list_config_resources",
+    },
+    "partition_offsets": {2: "list_offsets", 21: "delete_records", 23: "offset_for_leader_epoch"},
 }
 """The functions that handle messages, by API key, in the modules of this package that answer several APIs."""
 
