@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.handlers import describe_cluster, find_coordinator, metadata
+from barnabas_broker.handlers import cluster, metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import DepartedBrokers, HandlerEnvironment
@@ -97,8 +97,8 @@ async def test_a_broker_that_died_is_neither_coordinator_nor_controller_nor_in_d
     world.change(fenced=True)
     client = world.context.client
     request = FindCoordinatorRequest(key="g")
-    assert (await find_coordinator.handle(world.environment, RequestContext(10, 3, client), request)).node_id == -1
-    described = describe_cluster.handle(
+    assert (await cluster.find_coordinator(world.environment, RequestContext(10, 3, client), request)).node_id == -1
+    described = cluster.describe_cluster(
         world.environment, RequestContext(60, 1, client), DescribeClusterRequest(endpoint_type=1)
     )
     assert [each.broker_id for each in described.brokers] == [ALIVE]

@@ -9,10 +9,10 @@ from weakref import WeakSet
 import pytest
 from asked_in_turns import MANY, SlowClock
 
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.elect_leaders import RESULTS
 from barnabas_broker.handlers.large_responses import CloseConnection, LargeResponses, SharedTurn
+from barnabas_broker.handlers.replicas import ELECTION_RESULTS
+from barnabas_broker.handlers.responses import AnswerInTurns
 from barnabas_broker.wire.encoder import Encoded, decode_response, encode_in_steps
 from barnabas_broker.wire.messages import DescribeConfigsResponse, ElectLeadersResponse
 from barnabas_core.errors import ErrorCode
@@ -125,8 +125,8 @@ def test_an_element_with_very_many_inner_elements_is_encoded_in_the_steps_of_the
     partitions = [Partition(partition_id=number, error_message=None) for number in range(THINGS_MAX + 1)]
     topics = []
     for count in (THINGS_MAX, THINGS_MAX + 1):
-        encoded = [answer.encoded((RESULTS, "partition_result"), each) for each in partitions[:count]]
-        topics.append(answer.encoded((RESULTS,), Elected(topic="t", partition_result=encoded)))
+        encoded = [answer.encoded((ELECTION_RESULTS, "partition_result"), each) for each in partitions[:count]]
+        topics.append(answer.encoded((ELECTION_RESULTS,), Elected(topic="t", partition_result=encoded)))
     assert [isinstance(each, Encoded) for each in topics] == [True, False]
     frame = at_once(encode_in_steps(ElectLeadersResponse(replica_election_results=topics), 2, 1))
     decoded = decode_response("ElectLeadersResponse", 2, memoryview(frame)[4:]).replica_election_results

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker.handlers import api_versions, delegation_tokens
+from barnabas_broker.handlers import api_versions, users
 from barnabas_broker.handlers.channel import ANONYMOUS, Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.encoder import encode_request
@@ -66,7 +66,7 @@ def test_requests_for_delegation_tokens_have_the_error_of_a_kafka_without_a_key(
 ) -> None:
     context = RequestContext(38, 3, Client("ONE", "127.0.0.1:5", principal=principal))
     request = message_class(f"{api}DelegationTokenRequest")()
-    assert delegation_tokens.handle(environment(protocol), context, request).error_code == error
+    assert users.delegation_token(environment(protocol), context, request).error_code == error
 
 
 @pytest.mark.parametrize(("owner_type", "owner", "shown"), [(None, None, "ANONYMOUS"), ("User", "bob", "bob")])
@@ -75,7 +75,7 @@ def test_a_refused_delegation_token_names_owner_and_requester_and_no_time(
 ) -> None:
     context = RequestContext(38, 3, Client("ONE", "127.0.0.1:5"))
     request = message_class("CreateDelegationTokenRequest")(owner_principal_type=owner_type, owner_principal_name=owner)
-    response = delegation_tokens.handle(environment(), context, request)
+    response = users.delegation_token(environment(), context, request)
     assert (response.principal_type, response.principal_name) == ("User", shown)
     assert (response.token_requester_principal_type, response.token_requester_principal_name) == ("User", "ANONYMOUS")
     assert (response.issue_timestamp_ms, response.expiry_timestamp_ms, response.max_timestamp_ms) == (-1, -1, -1)

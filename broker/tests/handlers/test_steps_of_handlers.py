@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.coordinators.groups.messages import LeaveResult, MemberIdentity
 from barnabas_broker.coordinators.modern.consumer_heartbeat import BeatReply
-from barnabas_broker.handlers import alter_replica_log_dirs, classic_groups, modern_groups
+from barnabas_broker.handlers import classic_groups, modern_groups, replicas
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.wire.messages import ConsumerGroupHeartbeatRequest, LeaveGroupRequest
 from barnabas_core.errors import ApiError, ErrorCode
@@ -51,7 +51,7 @@ def most_reads(handle: Any, environment: Any, request: Any) -> int:
 def test_no_step_of_alter_replica_log_dirs_reads_all_topics() -> None:
     environment = SimpleNamespace(mover=SimpleNamespace(move=lambda *_: None))
     request = SimpleNamespace(dirs=[SimpleNamespace(path="/", topics=[Topic(number) for number in range(ELEMENTS)])])
-    assert most_reads(alter_replica_log_dirs.handle, environment, request) <= 2 * STEP_ELEMENTS
+    assert most_reads(replicas.alter_replica_log_dirs, environment, request) <= 2 * STEP_ELEMENTS
 
 
 def test_no_step_of_a_heartbeat_reads_all_topics_of_the_member() -> None:

@@ -43,12 +43,11 @@ from barnabas_broker.coordinators.groups.messages import (
 from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.share.share_group import ShareGroup
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.deferred_answer import answer_of
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.responses import AnswerInTurns, answer_of, stepwise
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (
     DeleteGroupsRequest,

@@ -17,10 +17,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.deferred_answer import error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker
+from barnabas_broker.handlers.responses import AnswerInTurns, error_fields
 from barnabas_broker.metadata.controller.controller import LACKING_RECORDS, config_value, lost_in
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,

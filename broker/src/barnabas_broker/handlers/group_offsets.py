@@ -21,11 +21,10 @@ from uuid import UUID
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest
 from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, Path, stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.deferred_answer import answer_of, awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.responses import AnswerInTurns, Path, answer_of, awaited, stepwise
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (

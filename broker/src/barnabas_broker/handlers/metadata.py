@@ -13,15 +13,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeVar, cast
-from uuid import UUID
 
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns, stepwise
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
 from barnabas_broker.handlers.encoded_topics import NOT_ASKED, EncodedTopic, Form, TopicResponse, is_as
 from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.mutation_quota import MutationCharge, created_partitions
+from barnabas_broker.handlers.responses import AnswerInTurns, stepwise
+from barnabas_broker.handlers.topics import NO_ID, MutationCharge, created_partitions
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
@@ -36,7 +35,6 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
 from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name, is_internal
 
-NO_ID: Final = UUID(int=0)
 Wanted = MetadataRequest.MetadataRequestTopic
 
 

@@ -42,7 +42,7 @@ TopicResponse: TypeAlias = ShareFetchResponse.ShareFetchableTopicResponse
 PartitionResponse: TypeAlias = TopicResponse.PartitionData
 
 
-def handle(
+def share_fetch(
     environment: HandlerEnvironment, context: RequestContext, request: ShareFetchRequest
 ) -> ShareFetchResponse | Awaitable[ShareFetchResponse]:
     """Acknowledge and acquire records."""

@@ -5,7 +5,6 @@ of the broker's start-up time.
 """
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -16,7 +15,6 @@ from barnabas_broker.handlers.fetch import AuthorizedFetch, answer_follower
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.produce import AuthorizedAppender
-from barnabas_broker.wire.apis import API_SPECS
 
 RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     0: produce.handle,
@@ -32,6 +30,41 @@ AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
 """The handlers that a broker with an authorizer uses instead of RAW_HANDLERS; Produce and Fetch also check rights."""
 
 MODULES: Final[Mapping[str, Mapping[int, str]]] = {
+    "metadata": {3: "metadata", 75: "describe_topic_partitions"},
+    "cluster": {
+        10: "find_coordinator",
+        48: "describe_client_quotas",
+        49: "alter_client_quotas",
+        55: "describe_quorum",
+        57: "update_features",
+        60: "describe_cluster",
+        64: "unregister_broker",
+    },
+    "users": {
+        17: "sasl_handshake",
+        29: "describe_acls",
+        30: "create_acls",
+        31: "delete_acls",
+        36: "sasl_authenticate",
+        **dict.fromkeys((38, 39, 40, 41), "delegation_token"),
+        50: "describe_user_scram_credentials",
+        51: "alter_user_scram_credentials",
+    },
+    "topics": {19: "create_topics", 20: "delete_topics", 37: "create_partitions"},
+    "configs": {
+        32: "describe_configs",
+        33: "alter_configs",
+        44: "incremental_alter_configs",
+        74: "list_config_resources",
+    },
+    "replicas": {
+        34: "alter_replica_log_dirs",
+        35: "describe_log_dirs",
+        43: "elect_leaders",
+        45: "alter_partition_reassignments",
+        46: "list_partition_reassignments",
+    },
+    "partition_offsets": {2: "list_offsets", 21: "delete_records", 23: "offset_for_leader_epoch"},
     "classic_groups": {
         11: "join_group",
         12: "heartbeat",
@@ -55,6 +88,7 @@ MODULES: Final[Mapping[str, Mapping[int, str]]] = {
         92: "delete_share_group_offsets",
     },
     "share_requests": {79: "share_acknowledge"},
+    "share_fetch": {78: "share_fetch"},
     "transactions": {
         22: "init_producer_id",
         24: "add_partitions_to_txn",
@@ -68,34 +102,19 @@ MODULES: Final[Mapping[str, Mapping[int, str]]] = {
         65: "describe_transactions",
         66: "list_transactions",
     },
-    "metadata": {3: "metadata", 75: "describe_topic_partitions"},
-    "topics": {19: "create_topics", 20: "delete_topics", 37: "create_partitions"},
-    "configs": {
-        32: "describe_configs",
-        33: "alter_configs",
-        44: "incremental_alter_configs",
-        74: "list_config_resources",
-    },
-    "partition_offsets": {2: "list_offsets", 21: "delete_records", 23: "offset_for_leader_epoch"},
 }
-"""The functions that handle messages, by API key, in the modules of this package that answer several APIs."""
+"""The functions that handle messages, by API key, in each module of this package."""
 
-MESSAGE_HANDLERS: Final[Mapping[int, str]] = (
-    {
-        key: re.sub("(?<!^)(?=[A-Z])", "_", spec.name).lower() + ".handle"
-        for key, spec in API_SPECS.items()
-        if key not in RAW_HANDLERS
-    }
-    | dict.fromkeys((38, 39, 40, 41), "delegation_tokens.handle")
-    | {key: f"{module}.{name}" for module, names in MODULES.items() for key, name in names.items()}
-)
-"""The message handlers in this package as `module.function`, by API key; `handle` in modules of one API."""
+MESSAGE_HANDLERS: Final[Mapping[int, tuple[str, str]]] = {
+    key: (module, name) for module, names in MODULES.items() for key, name in names.items()
+}
+"""The module and the function that handle the messages of an API, by API key."""
 
 
 @functools.cache
 def message_handler(api_key: int) -> MessageHandler:
     """Import and return the handler of an API in MESSAGE_HANDLERS."""
-    module, _, name = MESSAGE_HANDLERS[api_key].partition(".")
+    module, name = MESSAGE_HANDLERS[api_key]
     handler: MessageHandler = getattr(import_module(f"{__package__}.{module}"), name)
     return handler
 

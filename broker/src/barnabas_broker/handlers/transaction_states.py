@@ -19,10 +19,10 @@ from typing import Final
 
 from barnabas_broker.coordinators.name_patterns import NamePattern
 from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.responses import AnswerInTurns
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.messages import (

@@ -30,11 +30,10 @@ from barnabas_broker.coordinators.transactions.decisions import BUMPING_VERSION,
 from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.coordinators.transactions.leader_queues import state_of
 from barnabas_broker.coordinators.transactions.transaction import NO_PRODUCER_ID
-from barnabas_broker.handlers.answer_in_turns import AnswerInTurns
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.deferred_answer import answer_of, awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.responses import AnswerInTurns, answer_of, awaited
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
