@@ -72,11 +72,12 @@ class Visitor:
 
 
 class RunningConsole:
-    """A console that reads the cluster every second while somebody looks."""
+    """A console that reads clusters every second while somebody looks: one by its addresses, or those of a folder."""
 
-    def __init__(self, bootstrap: str, folder: Path, *options: str) -> None:
+    def __init__(self, shown: str | Path, folder: Path, *options: str) -> None:
         port = free_port()
-        listening = ["--bootstrap", bootstrap, "--listen-address", f"127.0.0.1:{port}", "--interval", "1"]
+        clusters = ["--clusters", str(shown)] if isinstance(shown, Path) else ["--bootstrap", shown]
+        listening = [*clusters, "--listen-address", f"127.0.0.1:{port}", "--interval", "1"]
         command = [sys.executable, "-m", "barnabas", "console", *listening, *options]
         self.process = ServerProcess(command, port, folder / "console.log")
 

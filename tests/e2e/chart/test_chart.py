@@ -66,6 +66,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
         "console.ingress.host=kafka.example",
         "console.networkPolicy.enabled=true",
     ),
+    "a console of several clusters": ("console.enabled=true", "console.configSecret=clients"),
     "leases as all else": ("flowSchema.enabled=false",),
     "a registry that asks who one is": ("imagePullSecrets[0].name=registry", "image.pullPolicy=Always"),
 }

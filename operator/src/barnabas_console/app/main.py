@@ -6,7 +6,7 @@ import signal
 import ssl
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,10 +14,10 @@ from aiohttp import web
 
 from barnabas_console.app.actions import Actions
 from barnabas_console.app.collectors import Collectors, CollectorSettings
-from barnabas_console.app.options import Options, parse
+from barnabas_console.app.options import Options, ProcessOptions, parse
 from barnabas_console.app.sessions import Sessions
 from barnabas_console.app.streams import Streams
-from barnabas_console.app.views import Views
+from barnabas_console.app.views import Home, Views
 from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
 from barnabas_console.registry.client import Registry, session_of
 from barnabas_kafka.connection import connected_client
@@ -45,45 +45,55 @@ def main(arguments: Sequence[str]) -> int:
     return asyncio.run(_serve(options))
 
 
-async def _serve(options: Options) -> int:
+async def _serve(options: ProcessOptions) -> int:
     """Serve the pages until SIGINT or SIGTERM; return the exit code."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    connect = partial(_connect, options.bootstrap)
-    settings = CollectorSettings(connect, time.monotonic, options.interval_s)
-    site = Site(options, Sessions(time.monotonic), Collectors(settings))
-    session = None if options.registry is None else session_of(options.registry)
-    registry = Registry(options.registry, session, time.monotonic) if options.registry and session else None
-    runner = web.AppRunner(application(site, registry), shutdown_timeout=END_S, handle_signals=False)
-    await runner.setup()
-    following = asyncio.create_task(_follow(options.protection))
-    try:
-        listening = web.TCPSite(
-            runner, options.listener.host or None, options.listener.port, ssl_context=_tls(options.protection)
-        )
-        await listening.start()
-        port = runner.addresses[0][1]
-        address = f"{options.protection.scheme}://{options.listener.host or '*'}:{port}{options.prefix}/"
-        log.info("serving %s with pages of the cluster at %s", address, options.bootstrap)
-        await stop.wait()
-    except OSError as error:
-        log.error("cannot listen on --listen-address %s:%d: %s", *options.listener, error.strerror)
-        return EXIT_FAILED
-    finally:
-        following.cancel()
-        site.close()
-        await runner.cleanup()
-        if session is not None:
-            await session.close()
+    async with AsyncExitStack() as opened:
+        sites = [await _site(each, options.prefix, opened) for each in options.clusters]
+        runner = web.AppRunner(application(options, sites), shutdown_timeout=END_S, handle_signals=False)
+        await runner.setup()
+        following = asyncio.create_task(_follow(options.protection))
+        try:
+            await _listen(runner, options)
+            await stop.wait()
+        except OSError as error:
+            log.error("cannot listen on --listen-address %s:%d: %s", *options.listener, error.strerror)
+            return EXIT_FAILED
+        finally:
+            following.cancel()
+            for each in sites:
+                each.close()
+            await runner.cleanup()
     return 0
 
 
-def application(site: Site, registry: Registry | None) -> web.Application:
-    """Return the application with all routes."""
-    app = web.Application(middlewares=[middleware(site)], client_max_size=FORM_BYTES_MAX)
-    streams = Streams(site, registry, time.monotonic)
-    app.add_routes([*Views(site).routes(), *streams.routes(), *Actions(site).routes()])
+async def _site(options: Options, root: str, opened: AsyncExitStack) -> Site:
+    settings = CollectorSettings(partial(_connect, options.bootstrap), time.monotonic, options.interval_s)
+    registry = None
+    if options.registry is not None:
+        session = await opened.enter_async_context(session_of(options.registry))
+        registry = Registry(options.registry, session, time.monotonic)
+    return Site(options, root, Sessions(time.monotonic), Collectors(settings), registry)
+
+
+async def _listen(runner: web.AppRunner, options: ProcessOptions) -> None:
+    """Begin to listen. Raises OSError."""
+    context = _tls(options.protection)
+    await web.TCPSite(runner, options.listener.host or None, options.listener.port, ssl_context=context).start()
+    port = runner.addresses[0][1]
+    address = f"{options.protection.scheme}://{options.listener.host or '*'}:{port}{options.prefix}/"
+    shown = "; ".join(each.bootstrap for each in options.clusters)
+    log.info("serving %s with pages of the cluster at %s", address, shown)
+
+
+def application(process: ProcessOptions, sites: Sequence[Site]) -> web.Application:
+    """Return the application with the routes of all clusters."""
+    app = web.Application(middlewares=[middleware(process, sites)], client_max_size=FORM_BYTES_MAX)
+    app.add_routes(Home(process).routes())
+    for each in sites:
+        app.add_routes([*Views(each).routes(), *Streams(each, time.monotonic).routes(), *Actions(each).routes()])
     return app
 
 

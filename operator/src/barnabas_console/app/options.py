@@ -18,13 +18,20 @@ DEFAULT_LISTENER: Final = "127.0.0.1:9080"
 INTERVAL_S: Final = 10.0
 NAMES: Final = WebFiles("--server.tls.cert-file", "--server.tls.key-file", "")
 PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
+CLUSTER: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,61}")
+SUFFIX: Final = ".properties"
+BOOTSTRAP: Final = "bootstrap.servers"
+CLUSTERS_MAX: Final = 20
 MASK: Final = re.compile(r"[^\s,]{1,200}")
 VISITOR, CONSOLE = "visitor", "console"
 
 
 class Options(NamedTuple):
-    """The settings of one console, which shows one cluster."""
+    """The settings of the pages of one cluster, which are all below `prefix`."""
 
+    name: str
+    """The name of the cluster in addresses; empty if the console shows only this one."""
+    prefix: str
     bootstrap: str
     config: Path | None
     """The file of client properties; None for connections in clear."""
@@ -32,49 +39,93 @@ class Options(NamedTuple):
     """The console's own account, with which it looks for all visitors; None if visitors log in with theirs."""
     mechanism: str
     """The SASL mechanism that the login page offers first."""
-    listener: Listener
-    protection: Protection
-    prefix: str
+    registry: RegistrySettings | None
     interval_s: float
     masked: frozenset[str]
     write: bool
-    registry: RegistrySettings | None
 
 
-def parse(arguments: Sequence[str]) -> Options:
+class ProcessOptions(NamedTuple):
+    """The settings of the process, and of each cluster that it shows."""
+
+    listener: Listener
+    protection: Protection
+    prefix: str
+    clusters: tuple[Options, ...]
+
+    @property
+    def has_list(self) -> bool:
+        """True if the first page is a list of clusters."""
+        return self.clusters[0].name != ""
+
+
+def parse(arguments: Sequence[str]) -> ProcessOptions:
     """Parse the options. If one is wrong, print it, its value and what is allowed, and end the process with code 2."""
     parser = _parser()
     given = parser.parse_args(arguments)
     protection = _protection(parser, given)
     try:
-        protocol = connection_of(given.command_config)["security_protocol"] if given.command_config else "PLAINTEXT"
-        mechanism = mechanism_of(given.command_config) if given.command_config else ""
-        own = _own(given.account or (VISITOR if protocol.startswith("SASL_") else CONSOLE), protocol, given)
-        registry = registry_settings(properties_of(given.command_config)) if given.command_config else None
+        clusters = _clusters(given)
     except (SecurityFileError, InvalidRegistry, argparse.ArgumentTypeError) as error:
-        parser.error(f"argument --command-config: {error}")
-    return Options(
-        given.bootstrap,
-        given.command_config,
-        own,
-        mechanism,
-        given.listen_address,
-        protection,
-        given.path_prefix,
-        given.interval,
-        frozenset(given.mask),
-        given.write,
-        registry,
-    )
+        parser.error(str(error))
+    return ProcessOptions(given.listen_address, protection, given.path_prefix, clusters)
 
 
-def _own(account: str, protocol: str, given: argparse.Namespace) -> Credentials | None:
+def _clusters(given: argparse.Namespace) -> tuple[Options, ...]:
+    if given.clusters is None:
+        return (_cluster("", given.bootstrap, given.command_config, given),)
+    if given.command_config is not None:
+        raise argparse.ArgumentTypeError("--command-config is one cluster's; allowed with --bootstrap")
+    files = {each.name.removesuffix(SUFFIX): each for each in _files(given.clusters) if each.name.endswith(SUFFIX)}
+    if not 1 <= len(files) <= CLUSTERS_MAX:
+        allowed = f"a folder with 1 to {CLUSTERS_MAX} files NAME{SUFFIX}"
+        raise argparse.ArgumentTypeError(f"--clusters={given.clusters} has {len(files)} of them; allowed: {allowed}")
+    return tuple(_cluster(name, _bootstrap(name, file), file, given) for name, file in sorted(files.items()))
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"--clusters={folder}: {error.strerror}; allowed: a folder") from error
+
+
+def _bootstrap(name: str, file: Path) -> str:
+    if not CLUSTER.fullmatch(name):
+        allowed = f"lower-case letters, digits, dots and hyphens before {SUFFIX}"
+        raise argparse.ArgumentTypeError(f"--clusters has the file {file.name!r}; allowed: {allowed}")
+    try:
+        return addresses(properties_of(file).get(BOOTSTRAP, ""))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f"{file}: {BOOTSTRAP}={error}") from error
+
+
+def _cluster(name: str, bootstrap: str, config: Path | None, given: argparse.Namespace) -> Options:
+    try:
+        protocol = connection_of(config)["security_protocol"] if config else "PLAINTEXT"
+        return Options(
+            name=name,
+            prefix=f"{given.path_prefix}/clusters/{name}" if name else given.path_prefix,
+            bootstrap=bootstrap,
+            config=config,
+            own=_own(given.account or (VISITOR if protocol.startswith("SASL_") else CONSOLE), protocol, config),
+            mechanism=mechanism_of(config) if config else "",
+            registry=registry_settings(properties_of(config)) if config else None,
+            interval_s=given.interval,
+            masked=frozenset(given.mask),
+            write=given.write,
+        )
+    except InvalidRegistry as error:
+        raise InvalidRegistry(f"{config}: {error}") from error
+
+
+def _own(account: str, protocol: str, config: Path | None) -> Credentials | None:
     if account == CONSOLE:
-        own: Credentials = CommandConfig(given.command_config) if given.command_config else IN_CLEAR
+        own: Credentials = CommandConfig(config) if config else IN_CLEAR
         own.settings()
         return own
     if not protocol.startswith("SASL_"):
-        where = given.command_config or "no file"
+        where = config or "no file"
         raise argparse.ArgumentTypeError(
             f"{where} has security.protocol={protocol}, by which visitors cannot log in; --account=visitor needs "
             f"SASL_PLAINTEXT or SASL_SSL"
@@ -88,14 +139,21 @@ def _parser() -> argparse.ArgumentParser:
         description="Serve pages that show a Kafka cluster with the rights of each visitor.",
         allow_abbrev=False,
     )
-    add = parser.add_argument
-    add(
+    shown = parser.add_mutually_exclusive_group(required=True)
+    shown.add_argument(
         "--bootstrap",
         type=addresses,
-        required=True,
         metavar="HOST:PORT",
         help="the addresses of one or more brokers, separated by commas",
     )
+    shown.add_argument(
+        "--clusters",
+        type=Path,
+        metavar="FOLDER",
+        help=f"several clusters: a folder with a file NAME{SUFFIX} for each, which has {BOOTSTRAP} and what "
+        "--command-config has",
+    )
+    add = parser.add_argument
     add(
         "--command-config",
         type=Path,

@@ -53,9 +53,8 @@ Row = TypeVar("Row")
 class Streams:
     """The handlers of messages. `steady_s` is a clock that never goes back."""
 
-    def __init__(self, site: Site, registry: Registry | None, steady_s: Callable[[], float]) -> None:
+    def __init__(self, site: Site, steady_s: Callable[[], float]) -> None:
         self._site = site
-        self._registry = registry
         self._steady_s = steady_s
         self._masking = Masking(site.options.masked)
         self._readers: Counter[str] = Counter()
@@ -198,9 +197,10 @@ class Streams:
     def _decoding(self, query: MessageQuery) -> Callable[[Message], Message]:
         """Return the function by which the thread of a search decodes messages; hex shows the bytes as they are."""
         hides = bool(self._masking.fields)
-        if self._registry is None or (query.format == "hex" and not hides):
+        registry = self._site.registry
+        if registry is None or (query.format == "hex" and not hides):
             return lambda message: message
-        ask = partial(_schema, self._registry, asyncio.get_running_loop())
+        ask = partial(_schema, registry, asyncio.get_running_loop())
         return Values(ask, hides=hides).read
 
     async def _ended(self, thread: Thread, session_id: str) -> None:

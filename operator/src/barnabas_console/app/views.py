@@ -1,10 +1,11 @@
-"""The pages that only show: login, cluster, topics, groups, users."""
+"""The pages that only show: clusters, login, cluster, topics, groups, users."""
 
 from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
 
+from barnabas_console.app.options import ProcessOptions
 from barnabas_console.app.web import (
     COOKIE,
     OFFERED,
@@ -14,6 +15,7 @@ from barnabas_console.app.web import (
     Site,
     Visit,
     form_of,
+    home_frame,
     once,
     query_of,
     reply,
@@ -31,31 +33,25 @@ TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg
 STATIC_FILES: Final = ("console.css", "console.js", "htmx.min.js", "sse.min.js", "icon.svg")
 
 
-class Views:
-    """The handlers of the pages that only show."""
+class Home:
+    """The handlers that ask no cluster: the probe, the files of pages, and the list of clusters."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, process: ProcessOptions) -> None:
+        self._process = process
         self._static = {name: (STATIC / name).read_bytes() for name in STATIC_FILES}
 
     def routes(self) -> list[web.RouteDef]:
-        """Return the routes below the prefix."""
-        prefix = self._site.options.prefix
-        handlers = (
-            ("/", self.cluster),
-            ("/login", self.login_form),
-            ("/healthz", self.healthz),
-            ("/static/{name}", self.static),
-            ("/topics", self.topics),
-            ("/topics/{topic}", self.topic),
-            ("/groups", self.groups),
-            ("/groups/{group}", self.group),
-            ("/users", self.users),
-            ("/users/{user}", self.user),
-        )
-        gets = [web.get(f"{prefix}{path}", handler) for path, handler in handlers]
-        posts = [web.post(f"{prefix}/login", self.login), web.post(f"{prefix}/logout", self.logout)]
-        return [*gets, *posts, *([web.get(prefix, self.cluster)] if prefix else [])]
+        """Return the routes; none for a list if there is only one cluster."""
+        prefix = self._process.prefix
+        gets = [web.get(f"{prefix}/healthz", self.healthz), web.get(f"{prefix}/static/{{name}}", self.static)]
+        if not self._process.has_list:
+            return gets
+        return [*gets, web.get(f"{prefix}/", self.clusters), *([web.get(prefix, self.clusters)] if prefix else [])]
+
+    async def clusters(self, request: web.Request) -> web.Response:
+        """Return the list of clusters, which tells only their names."""
+        paths = {each.name: each.prefix for each in self._process.clusters}
+        return reply(request, {"clusters": paths}, pages.clusters(home_frame(self._process.prefix, request), paths))
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Answer the probe: the process answers, whatever the brokers do."""
@@ -68,6 +64,30 @@ class Views:
             raise Refusal(HTTPStatus.NOT_FOUND, f"there is no file {name}")
         body, kind = self._static[name], TYPES[f".{name.rpartition('.')[2]}"]
         return web.Response(body=body, content_type=kind, headers={"Cache-Control": "public, max-age=3600"})
+
+
+class Views:
+    """The handlers of the pages of a cluster that only show."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return the routes below the prefix."""
+        prefix = self._site.options.prefix
+        handlers = (
+            ("/", self.cluster),
+            ("/login", self.login_form),
+            ("/topics", self.topics),
+            ("/topics/{topic}", self.topic),
+            ("/groups", self.groups),
+            ("/groups/{group}", self.group),
+            ("/users", self.users),
+            ("/users/{user}", self.user),
+        )
+        gets = [web.get(f"{prefix}{path}", handler) for path, handler in handlers]
+        posts = [web.post(f"{prefix}/login", self.login), web.post(f"{prefix}/logout", self.logout)]
+        return [*gets, *posts, *([web.get(prefix, self.cluster)] if prefix else [])]
 
     async def login_form(self, request: web.Request) -> web.Response:
         """Return the page of the login."""

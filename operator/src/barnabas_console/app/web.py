@@ -5,10 +5,11 @@ import base64
 import binascii
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,12 +23,13 @@ from kafka.errors import KafkaError
 from multidict import MultiMapping
 
 from barnabas_console.app.collectors import FIRST_WAIT_S, Collector, Collectors, TooManyPrincipals
-from barnabas_console.app.options import Options
+from barnabas_console.app.options import Options, ProcessOptions
 from barnabas_console.app.sessions import SESSION_S, Principal, Session, Sessions
 from barnabas_console.html import pages
 from barnabas_console.html.frame import Frame, link
 from barnabas_console.model.inputs import InvalidInput
 from barnabas_console.model.snapshot import Snapshot
+from barnabas_console.registry.client import Registry
 from barnabas_kafka.command_config import BEARER, LoginConfig
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import MECHANISMS
@@ -80,10 +82,14 @@ class Visit(NamedTuple):
 
 
 class Site:
-    """The state of the process that pages share."""
+    """The state that the pages of one cluster share; `root` is the path of the console's first page."""
 
-    def __init__(self, options: Options, sessions: Sessions, collectors: Collectors) -> None:
+    def __init__(
+        self, options: Options, root: str, sessions: Sessions, collectors: Collectors, registry: Registry | None
+    ) -> None:
         self.options: Final = options
+        self.registry: Final = registry
+        self._root = root
         self.sessions: Final = sessions
         self.collectors: Final = collectors
         self._workers = ThreadPoolExecutor(WORKERS, "asking")
@@ -97,6 +103,10 @@ class Site:
             return None
         name = "the console's own account" if own.authenticates else NOBODY
         return self.sessions.open(Principal(name, "own", own), "own")
+
+    def has(self, path: str) -> bool:
+        """True if the path is one of this cluster's pages."""
+        return path == self.options.prefix or path.startswith(f"{self.options.prefix}/")
 
     async def ask(self, work: Callable[[], T]) -> T:
         """Run requests to brokers in a thread. Raises Refusal if they fail, or if too many others wait."""
@@ -182,6 +192,8 @@ class Site:
         """Return the frame of a page, as far as it is known without the cluster."""
         session = request.get(SESSION)
         return Frame(
+            root=self._root,
+            name=self.options.name,
             prefix=self.options.prefix,
             address=request.rel_url.raw_path_qs.removeprefix(self.options.prefix),
             who=session.principal.name if session is not None else "",
@@ -262,31 +274,39 @@ async def form_of(request: web.Request) -> dict[str, str]:
     return fields
 
 
-def middleware(site: Site) -> Middleware:
+def middleware(process: ProcessOptions, sites: Sequence[Site]) -> Middleware:
     """Return the middleware that gives each request its session, and each answer its headers."""
+    is_local = _is_loopback(process.listener.host)
 
     @web.middleware
     async def around(request: web.Request, handler: Handler) -> web.StreamResponse:
+        site = next((each for each in sites if each.has(request.path)), None)
+        frame = partial(home_frame, process.prefix, request) if site is None else partial(site.frame, request)
         try:
-            _check_origin(request, is_local=_is_loopback(site.options.listener.host))
-            answer = await _with_session(site, request, handler)
+            _check_origin(request, is_local=is_local)
+            answer = await (handler(request) if site is None else _with_session(site, request, handler))
         except web.HTTPException as error:
-            answer = _refused(site, request, Refusal(HTTPStatus(error.status), _words_of(error)))
+            answer = _refused(frame(), request, Refusal(HTTPStatus(error.status), _words_of(error)))
             if error.status < HTTPStatus.BAD_REQUEST:
                 raise
         except InvalidInput as error:
-            answer = _refused(site, request, Refusal(HTTPStatus.BAD_REQUEST, str(error)))
+            answer = _refused(frame(), request, Refusal(HTTPStatus.BAD_REQUEST, str(error)))
         except Refusal as error:
-            answer = _refused(site, request, error)
+            answer = _refused(frame(), request, error)
         except Exception:  # A mistake of ours; the visitor gets no part of it.
             log.exception("the page %s failed", request.path)
             text = "the console has made a mistake, which its log describes"
-            answer = _refused(site, request, Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, text))
+            answer = _refused(frame(), request, Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, text))
         if not answer.prepared:
             answer.headers.update({name: value for name, value in HEADERS.items() if name not in answer.headers})
         return answer
 
     return around
+
+
+def home_frame(root: str, request: web.Request) -> Frame:
+    """Return the frame of a page that belongs to no cluster."""
+    return Frame(root=root, prefix=root, address=request.rel_url.raw_path_qs.removeprefix(root))
 
 
 async def _with_session(site: Site, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -308,8 +328,8 @@ def _log_in_first(site: Site, request: web.Request) -> web.StreamResponse:
     return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": location})
 
 
-def _refused(site: Site, request: web.Request, refusal: Refusal) -> web.Response:
-    page = pages.problem(site.frame(request), refusal.status.phrase, str(refusal))
+def _refused(frame: Frame, request: web.Request, refusal: Refusal) -> web.Response:
+    page = pages.problem(frame, refusal.status.phrase, str(refusal))
     answer = reply(request, {"error": str(refusal)}, page, refusal.status)
     if refusal.status == HTTPStatus.UNAUTHORIZED and wants_json(request):
         answer.headers["WWW-Authenticate"] = 'Basic realm="Kafka user", charset="UTF-8"'

@@ -21,9 +21,13 @@ UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 class Frame(NamedTuple):
     """The part of a page's frame that depends on the visitor and the cluster."""
 
+    root: str
+    """The path below which the files of all pages are; at it is the list of clusters, if there is one."""
     prefix: str
     address: str
     """The path and query of this page, without the prefix."""
+    name: str = ""
+    """The name of the cluster in its addresses; empty if the console shows only one."""
     who: str = ""
     csrf: str = ""
     """The token of forms; empty without a session."""
@@ -54,10 +58,10 @@ def whole(frame: Frame, title: str, *content: h.Node) -> h.Element:
             h.meta(name="viewport", content="width=device-width, initial-scale=1"),
             h.meta(name="htmx-config", content=HTMX),
             h.title[f"{title} · Barnabas console"],
-            h.link(rel="stylesheet", href=f"{frame.prefix}/static/console.css"),
-            h.link(rel="icon", href=f"{frame.prefix}/static/icon.svg"),
+            h.link(rel="stylesheet", href=f"{frame.root}/static/console.css"),
+            h.link(rel="icon", href=f"{frame.root}/static/icon.svg"),
             [
-                h.script(src=f"{frame.prefix}/static/{name}", defer=True)
+                h.script(src=f"{frame.root}/static/{name}", defer=True)
                 for name in ("htmx.min.js", "sse.min.js", "console.js")
             ],
         ],
@@ -73,6 +77,7 @@ def _header(frame: Frame) -> h.Node:
     here = frame.address.split("?")[0]
     return h.header[
         h.strong["Barnabas"],
+        frame.name and h.span[h.a(href=f"{frame.root}/")["Clusters"], f" / {frame.name}"],
         frame.who
         and h.nav(aria_label="Pages")[
             [

@@ -45,6 +45,11 @@ def login(frame: Frame, mechanisms: Sequence[str], first: str, back: str, proble
     )
 
 
+def clusters(frame: Frame, paths: Mapping[str, str]) -> h.Element:
+    """Return the list of clusters, with the path of each by its name."""
+    return whole(frame, "Clusters", h.ul[[h.li[h.a(href=f"{path}/")[name]] for name, path in paths.items()]])
+
+
 def problem(frame: Frame, title: str, text: str) -> h.Element:
     """Return a page that says in a sentence why there is no other."""
     return whole(frame, title, h.p(".problem", role="alert")[text], h.p[h.a(href=link(frame, "/"))["To the cluster"]])
