@@ -9,7 +9,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, led
 from producing_broker import Client, Producing
 
-from barnabas_broker.handlers import fetch, transaction_states
+from barnabas_broker.handlers import fetch, transactions
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.replication.purgatory import Purgatory
@@ -54,7 +54,7 @@ async def write(
     )
     services: Any = broker.handler_environment
     context = RequestContext(27, 2, Client(broker).client)
-    response = await transaction_states.write_txn_markers(services, context, WriteTxnMarkersRequest(markers=[marker]))
+    response = await transactions.write_txn_markers(services, context, WriteTxnMarkersRequest(markers=[marker]))
     assert [each.producer_id for each in response.markers] == [producer_id]
     return [
         (topic.name, partition.partition_index, partition.error_code)

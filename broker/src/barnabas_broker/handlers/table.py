@@ -94,10 +94,10 @@ MODULES: Final[Mapping[str, Mapping[int, str]]] = {
         24: "add_partitions_to_txn",
         25: "add_offsets_to_txn",
         26: "end_txn",
+        27: "write_txn_markers",
         28: "txn_offset_commit",
     },
     "transaction_states": {
-        27: "write_txn_markers",
         61: "describe_producers",
         65: "describe_transactions",
         66: "list_transactions",

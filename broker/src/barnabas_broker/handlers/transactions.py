@@ -1,4 +1,4 @@
-"""The requests of transactional producers, and of brokers that add partitions to transactions for them.
+"""The requests of transactional producers, and those of brokers that add partitions for them or write markers.
 
 InitProducerId (22), v0 to v5: the producer id and epoch of a producer. Without a transactional id, the producer gets
 a new producer id with epoch 0. With a transactional id, the epoch increases, which fences all earlier producers with
@@ -18,8 +18,13 @@ AddOffsetsToTxn (25), v0 to v4: adds a group's partition of `__consumer_offsets`
 EndTxn (26), v0 to v5: commits or aborts a transaction. The response is sent when the coordinator's decision is
 committed, before the markers are written. A v5 response has the producer id and epoch of the next transaction
 (KIP-890); v5 requires transaction.version 2.
+
+WriteTxnMarkers (27), v1 and v2: ends transactions in the partitions that this broker leads. Transaction coordinators
+send WriteTxnMarkers, and so do tools that abort a hanging transaction (KIP-664). v2 adds the transaction.version by
+which a marker's epoch is checked (KIP-1228). The response is sent when all in-sync replicas have the markers.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any, Final
@@ -38,7 +43,7 @@ from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.storage.producer_state.producers import Verification
-from barnabas_broker.wire.key_values import ProducerEpoch
+from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_broker.wire.messages import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -50,6 +55,8 @@ from barnabas_broker.wire.messages import (
     InitProducerIdResponse,
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
@@ -453,3 +460,103 @@ async def _end(environment: HandlerEnvironment, context: RequestContext, request
         ),
         knows_fenced=context.api_version >= FENCED_SINCE,
     )
+
+
+MARKER_TIMEOUT_S: Final = 30
+"""The seconds to wait for the in-sync replicas, as in Kafka; then the coordinator sends the marker again."""
+
+_LED_ELSEWHERE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+
+MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+MarkerTopicResult = MarkerResult.WritableTxnMarkerTopicResult
+MarkerPartitionResult = MarkerTopicResult.WritableTxnMarkerPartitionResult
+
+
+async def write_txn_markers(
+    environment: HandlerEnvironment, context: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse:
+    """Append all markers, and return an error code for each partition, grouped by producer."""
+    writing = _Writing(environment)
+    try:
+        async for wanted in writing.turn.over(request.markers):
+            marker = Marker(
+                wanted.producer_id, wanted.producer_epoch, wanted.coordinator_epoch, wanted.transaction_result
+            )
+            async for topic in writing.turn.over(wanted.topics):
+                async for index in writing.turn.over(topic.partition_indexes):
+                    writing.append(topic.name, index, marker, wanted.transaction_version)
+        return WriteTxnMarkersResponse(markers=await writing.results())
+    finally:
+        writing.end()
+
+
+def _partition_error(error: ErrorCode) -> ErrorCode:
+    """Convert an error of the group coordinator to the partition error that senders of markers expect."""
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if error in _LED_ELSEWHERE else error
+
+
+class _Writing:
+    """The markers of one request, each with a future for its error code."""
+
+    def __init__(self, environment: HandlerEnvironment) -> None:
+        self.turn = environment.answers.turn()
+        self._environment = environment
+        self._codes: dict[int, dict[str, list[tuple[int, asyncio.Future[ErrorCode]]]]] = {}
+        """The partition indexes, each with a future for the partition's error code, by producer id, then by topic."""
+        self._timer = environment.timers.call_later(MARKER_TIMEOUT_S, self._expire)
+
+    def append(self, topic: str, index: int, marker: Marker, transaction_version: int) -> None:
+        """Append one marker to one partition; the group coordinator does so for `__consumer_offsets`."""
+        code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._codes.setdefault(marker.producer_id, {}).setdefault(topic, []).append((index, code))
+
+        def done(error: ApiError | None) -> None:
+            if not code.done():
+                code.set_result(ErrorCode.NONE if error is None else error.code)
+
+        if topic == CONSUMER_OFFSETS:
+            self._environment.groups.end_transaction(
+                index,
+                marker,
+                transaction_version,
+                lambda error: done(ApiError(_partition_error(error)) if error else None),
+            )
+            return
+        try:
+            with self._environment.replicas.failures.using(topic, index) as partition:
+                partition.check_writable(all_replicas=True)
+                offset = partition.append_marker(marker, transaction_version, self._environment.clock.now_ms())
+                partition.waits.wait(offset + 1, done, partition.log.high_watermark)
+        except ApiError as error:
+            done(error)
+
+    async def results(self) -> list[MarkerResult]:
+        """Wait until all markers are committed or the timeout is over, and return the results."""
+        return [
+            MarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    MarkerTopicResult(
+                        name=name,
+                        partitions=[
+                            MarkerPartitionResult(partition_index=index, error_code=await code) for index, code in codes
+                        ],
+                    )
+                    for name, codes in topics.items()
+                ],
+            )
+            for producer_id, topics in self._codes.items()
+        ]
+
+    def _expire(self) -> None:
+        for topics in self._codes.values():
+            for codes in topics.values():
+                for _, code in codes:
+                    if not code.done():
+                        code.set_result(ErrorCode.REQUEST_TIMED_OUT)
+
+    def end(self) -> None:
+        """Cancel the timer that sets the error REQUEST_TIMED_OUT for uncommitted markers."""
+        self._timer.cancel()
