@@ -47,19 +47,26 @@ from barnabas_core.errors import ApiError
 from barnabas_core.loop_turns import FairTurn, next_turn, slices
 from barnabas_core.topic_partition import TopicPartition
 
+log = logging.getLogger(__name__)
 
-class DueSyncs:
-    """The syncs of logs to disk that are due; `spawn` starts a coroutine as a task."""
+Spawn = Callable[[Coroutine[object, object, object]], object]
+"""A function that starts a coroutine as a task."""
 
-    def __init__(
-        self,
-        logs: LogManager,
-        replicas: ReplicaManager,
-        spawn: Callable[[Coroutine[object, object, object]], object],
-    ) -> None:
+
+class _LogTasks:
+    """Tasks that work on logs in threads; partitions learn of failures and results by `replicas`."""
+
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, spawn: Spawn) -> None:
         self._logs = logs
         self._replicas = replicas
         self._spawn = spawn
+
+
+class DueSyncs(_LogTasks):
+    """The syncs of logs to disk that are due."""
+
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, spawn: Spawn) -> None:
+        super().__init__(logs, replicas, spawn)
         self._under_way: set[WaitingLog] = set()
         self._refused: set[WaitingLog] = set()
         """The logs with a sync that failed because the disk was full."""
@@ -97,21 +104,11 @@ class DueSyncs:
         self._replicas.synced(topic_partition)
 
 
-log = logging.getLogger(__name__)
-
-
-class Truncations:
+class Truncations(_LogTasks):
     """The log truncations that are not complete yet, and the tasks that complete them."""
 
-    def __init__(
-        self,
-        logs: LogManager,
-        replicas: ReplicaManager,
-        spawn: Callable[[Coroutine[object, object, object]], object],
-    ) -> None:
-        self._logs = logs
-        self._replicas = replicas
-        self._spawn = spawn
+    def __init__(self, logs: LogManager, replicas: ReplicaManager, spawn: Spawn) -> None:
+        super().__init__(logs, replicas, spawn)
         self._under_way: set[LogDir] = set()
         logs.truncated.on_added = lambda _: self.begin()
 
@@ -185,7 +182,7 @@ class LogChores:
         logs: LogManager,
         replicas: ReplicaManager,
         clock: Clock,
-        spawn: Callable[[Coroutine[object, object, object]], object],
+        spawn: Spawn,
     ) -> None:
         self._logs = logs
         self._replicas = replicas

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 PARTITIONS_MAX: Final = 50_000
 """The maximum number of array elements in a request about topics and partitions."""
-TOPICS_MAX: Final = 30_000
+NAMED_TOPICS_MAX: Final = 30_000
 """The maximum number of array elements in a request that names topics, and few of their partitions."""
 SHARE_STATES_MAX: Final = 20_000
 """The maximum number of array elements in a request of a broker to a share coordinator, which has a few thousand."""
@@ -69,7 +69,7 @@ _SPECS: Final = (
     ApiSpec(SASL_HANDSHAKE, "SaslHandshake", 0, 1, None),
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 5, 3),
     ApiSpec(19, "CreateTopics", 2, 7, 5, PARTITIONS_MAX),
-    ApiSpec(20, "DeleteTopics", 1, 6, 4, TOPICS_MAX),
+    ApiSpec(20, "DeleteTopics", 1, 6, 4, NAMED_TOPICS_MAX),
     ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
@@ -86,7 +86,7 @@ _SPECS: Final = (
     ApiSpec(34, "AlterReplicaLogDirs", 1, 2, 2, PARTITIONS_MAX),
     ApiSpec(35, "DescribeLogDirs", 1, 5, 2, PARTITIONS_MAX),
     ApiSpec(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
-    ApiSpec(37, "CreatePartitions", 0, 3, 2, TOPICS_MAX),
+    ApiSpec(37, "CreatePartitions", 0, 3, 2, NAMED_TOPICS_MAX),
     ApiSpec(38, "CreateDelegationToken", 1, 3, 2),
     ApiSpec(39, "RenewDelegationToken", 1, 2, 2),
     ApiSpec(40, "ExpireDelegationToken", 1, 2, 2),
@@ -108,10 +108,10 @@ _SPECS: Final = (
     ApiSpec(64, "UnregisterBroker", 0, 0, 0),
     ApiSpec(65, "DescribeTransactions", 0, 0, 0),
     ApiSpec(66, "ListTransactions", 0, 2, 0),
-    ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, TOPICS_MAX),
+    ApiSpec(68, "ConsumerGroupHeartbeat", 0, 1, 0, NAMED_TOPICS_MAX),
     ApiSpec(69, "ConsumerGroupDescribe", 0, 1, 0),
     ApiSpec(74, "ListConfigResources", 0, 1, 0),
-    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, TOPICS_MAX),
+    ApiSpec(75, "DescribeTopicPartitions", 0, 0, 0, NAMED_TOPICS_MAX),
     ApiSpec(76, "ShareGroupHeartbeat", 1, 1, 0),
     ApiSpec(77, "ShareGroupDescribe", 1, 1, 0),
     ApiSpec(78, "ShareFetch", 1, 2, 0, PARTITIONS_MAX),

@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncRequest,
     Token,
 )
-from barnabas_broker.coordinators.groups.rebalance import metadata
+from barnabas_broker.coordinators.groups.rebalance import group_metadata
 from barnabas_broker.coordinators.runtime.alarms import Now
 from barnabas_core.errors import ErrorCode
 
@@ -148,7 +148,7 @@ def _wait(group: Group, member: Member, request: SyncRequest, token: Token, step
     """
     rebalance.answer_sync(member, step, SyncReply(ErrorCode.REBALANCE_IN_PROGRESS))
     if group.await_assignment(member, token):
-        step.append = Append(metadata(group, request.assignments))
+        step.append = Append(group_metadata(group, request.assignments))
 
 
 def _assigned(group: Group, member: Member) -> SyncReply:

@@ -29,7 +29,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 
 
-def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
+def group_metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
     """Return the group's metadata; a member that is not in `assignments` has an empty assignment."""
     return GroupMetadata(
         protocol_type=group.protocol_type or "",
@@ -53,7 +53,7 @@ def metadata(group: Group, assignments: Mapping[str, bytes]) -> GroupMetadata:
     )
 
 
-def restore(group_id: str, stored: GroupMetadata, now: Now) -> Group:
+def restore_group(group_id: str, stored: GroupMetadata, now: Now) -> Group:
     """Return the group that a record describes. Raises MalformedRecord.
 
     A group with members is Stable, and the sessions of its members begin now. A group without members is Empty.
@@ -262,7 +262,9 @@ def _replace_static(group: Group, old_member_id: str, request: JoinRequest, toke
     _update(group, member, request, token, step)
     group.touch(member, step.now)
     if group.state is GroupState.STABLE and _still_fits(group, member, topics_before):
-        step.append = Append(metadata(group, _assignments(group)), _static_rejoin(group, member, request, old_leader))
+        step.append = Append(
+            group_metadata(group, _assignments(group)), _static_rejoin(group, member, request, old_leader)
+        )
         return
     reason = _reason(request, f"static member {request.instance_id} rejoins as {member.member_id}")
     begin_or_complete(group, step, reason)
@@ -415,7 +417,7 @@ def complete(group: Group, step: Step) -> None:
     group.begin_generation(step.now)
     if not group.members:
         step.notes.append(f"generation {group.generation} has no members")
-        step.append = Append(metadata(group, {}))
+        step.append = Append(group_metadata(group, {}))
     elif not group.failed_stores:
         step.notes.append(f"generation {group.generation} has {len(group.members)} members")
     for member in group.members.values():

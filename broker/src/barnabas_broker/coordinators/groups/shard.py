@@ -25,7 +25,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups import classic_members, membership, rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
 from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, Token
-from barnabas_broker.coordinators.groups.rebalance import restore
+from barnabas_broker.coordinators.groups.rebalance import restore_group
 from barnabas_broker.coordinators.groups.records import (
     TOPIC_ID_FOLLOWS,
     CommittedOffset,
@@ -185,7 +185,7 @@ class GroupTables:
 
     def _restore_group(self, group_id: str, now: Now, left_out: LeftOut) -> None:
         try:
-            self.groups[group_id] = restore(group_id, self.stored[group_id], now)
+            self.groups[group_id] = restore_group(group_id, self.stored[group_id], now)
         except Exception as error:
             left_out.add(f"group {group_id}", error)
             self._apply_group(group_id, None)
@@ -462,7 +462,7 @@ class GroupShard:
         if self.modern.by_id.get(group_id) is not group or not classic_members.may_go_down(group, world.settings):
             return
         metadata = classic_members.downgraded(group, world.topics, world.now.wall_ms)
-        classic = restore(group_id, metadata, world.now)
+        classic = restore_group(group_id, metadata, world.now)
         del self.modern.by_id[group_id]
         self.tables.stored[group_id], self.tables.groups[group_id] = metadata, classic
         records: list[GroupRecord | ModernRecord] = [*tombstones(group), GroupRecord(GroupKey(group_id), metadata)]
