@@ -18,7 +18,7 @@ from barnabas_broker.app.broker import Broker
 from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.app.main import share_out
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.wire.apis import API_SPECS, FETCH, PRODUCE
+from barnabas_broker.wire.apis import API_SPECS, PRODUCE
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock
 from harness.server_process import free_port
@@ -31,8 +31,8 @@ FEW: Final = ELEMENTS
 """The calls that each turn may have: arrays of numbers take no call for each element."""
 MOST: Final = 0.15
 """The share of the calls of a request that no turn reaches; a single turn would have all of them."""
-READ_AT_ONCE: Final = frozenset({API_SPECS[PRODUCE].name, API_SPECS[FETCH].name})
-"""The APIs whose handlers read the bytes themselves."""
+READ_AT_ONCE: Final = frozenset({API_SPECS[PRODUCE].name})
+"""The API whose handler parses the bytes in one turn."""
 
 
 class SlowClock(ManualClock):
@@ -120,6 +120,7 @@ async def shares(folder: Path, selector: MeasuringSelector) -> dict[str, float]:
         assert broker._node is not None
         environment = broker._node.handler_environment
         environment.answers = environment.metadata_answers = LargeResponses(SlowClock(), environment.timers)
+        environment.fetches = environment.broker_fetches = environment.answers
         requests = [each for each in largest_requests(frozenset(), ELEMENTS) if each.api not in READ_AT_ONCE]
         return {
             f"{each.api} {each.path}": await share_of(port, each) for each in size(longest_of_each(requests), requests)

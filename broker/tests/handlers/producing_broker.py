@@ -17,7 +17,7 @@ from barnabas_broker.handlers.batch_trust import (
     ConnectionTrust,
     InvalidOutcome,
 )
-from barnabas_broker.handlers.large_responses import SharedTurn
+from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.handlers.produce import Appender
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper.requests import Request, Response
@@ -132,6 +132,7 @@ class Producing(Broker):
             clock=self.clock,
             timers=self.timers,
             attempt=self.spawned.append,
+            answers=LargeResponses(self.clock, self.timers),
             inspector=BatchInspector(self.helper, self.clock, asyncio.timeout),  # type: ignore[arg-type]
             trust=BatchTrust(),
             quotas=SimpleNamespace(are_set=False),

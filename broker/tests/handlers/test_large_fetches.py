@@ -1,17 +1,62 @@
-"""A fetch reads many partitions in slices, and reads only changed partitions again."""
+"""A large fetch takes turns from its parsing to its freeing, and reads only changed partitions again."""
 
 import asyncio
 from functools import partial
+from random import Random
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
+from uuid import UUID
 
-from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, VERSION, FetchedBroker
+import pytest
+from asked_in_turns import MOST, CallsOfTurns
+from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, TOPIC, FetchedBroker
 
 from barnabas_broker.handlers import fetch
-from barnabas_broker.handlers.fetch import AuthorizedFetch
+from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
+from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.server.client_throttle import throttled
+from barnabas_broker.wire.apis import FETCH
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
-from barnabas_core.loop_turns import FETCHED_PARTITIONS
+from harness.manual_clock import ManualClock
+from harness.soak import size
+
+AUTHORIZED = AUTHORIZED_RAW_HANDLERS[FETCH]
+READS_MAX = 50
+"""The most partitions that one turn may read: the clock has time for five steps of eight."""
+REQUESTS = {
+    "one topic": {},
+    "topics": {"topics": MANY_PARTITIONS, "partitions": 1},
+    "topics without partitions": {"topics": MANY_PARTITIONS, "partitions": 0},
+    "forgotten topics": {"topics": 0, "forgotten": MANY_PARTITIONS},
+}
+
+
+@pytest.mark.parametrize("counts", REQUESTS.values(), ids=REQUESTS.keys())
+@pytest.mark.parametrize("requests", [1, 3])
+async def test_no_turn_has_a_large_share_of_large_fetches(counts: Any, requests: int) -> None:
+    world, calls = FetchedBroker(), CallsOfTurns()
+    for _ in range(requests):
+        with calls.turn():
+            world.send(world.request(max_wait_ms=0, **counts), AUTHORIZED)
+    while world.answered < requests:
+        with calls.turn():
+            await asyncio.sleep(0)
+    assert max(calls.of_turns) < MOST * sum(calls.of_turns) / requests
+    assert world.is_read
+
+
+@pytest.mark.parametrize("counts", REQUESTS.values(), ids=REQUESTS.keys())
+async def test_a_large_fetch_is_freed_in_turns(counts: Any) -> None:
+    world = FetchedBroker()
+    world.send(world.request(max_wait_ms=0, **counts))
+    await world.turns(lambda: world.answer is not None)
+    assert world.kept >= MANY_PARTITIONS
+    await world.turns(lambda: not world.kept)
+    assert world.most_freed <= READS_MAX
+    assert world.most_freed * 20 < MANY_PARTITIONS
 
 
 async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:
@@ -19,7 +64,7 @@ async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:
     world.fetch(max_wait_ms=0)
     await world.turns(lambda: world.answer is not None)
     assert world.reads == MANY_PARTITIONS
-    assert world.most_in_a_turn <= FETCHED_PARTITIONS
+    assert world.most_in_a_turn <= READS_MAX
 
 
 async def test_many_large_fetches_together_read_one_slice_per_turn() -> None:
@@ -27,7 +72,7 @@ async def test_many_large_fetches_together_read_one_slice_per_turn() -> None:
     for _ in range(5):
         world.fetch(max_wait_ms=0)
     await world.turns(lambda: world.reads == 5 * MANY_PARTITIONS)
-    assert world.most_in_a_turn <= FETCHED_PARTITIONS
+    assert world.most_in_a_turn <= READS_MAX
 
 
 async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -> None:
@@ -38,6 +83,7 @@ async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -
         assert world.answer is None
         partition.append()
         await world.turns(partial(world.has_read, MANY_PARTITIONS + number + 1))
+    await world.turns(lambda: world.answer is not None)
     assert world.slices() == 3
     assert world.reads == MANY_PARTITIONS + 3
     assert not any(partition.waiters.waiting for partition in world.partitions)
@@ -80,7 +126,7 @@ async def test_a_waiting_fetch_returns_no_records_if_its_client_loses_the_right(
     world.handler_environment.authorizer = authorizer
     world.handler_environment.image = SimpleNamespace(topic_name=lambda _: "flights")
     body = world.request()
-    fetch.handle(world.handler_environment, world, VERSION, 1, memoryview(body), 0, len(body), AuthorizedFetch)
+    world.send(body, AUTHORIZED)
     denial = AclEntry("User:ANONYMOUS", "*", AclOperation.READ, Permission.DENY)
     authorizer.replace({AclPattern(ResourceType.TOPIC, "flights", PatternType.LITERAL): [denial]})
     assert world.answer is None
@@ -95,12 +141,90 @@ async def test_a_fetch_checks_rights_to_many_topics_in_slices() -> None:
     names = Mock(return_value="flights")
     world.handler_environment.image = SimpleNamespace(topic_name=names)
     body = world.request(topics=MANY_PARTITIONS)
-    fetch.handle(world.handler_environment, world, VERSION, 1, memoryview(body), 0, len(body), AuthorizedFetch)
+    world.send(body, AUTHORIZED)
     most = 0
     while world.answer is None:
         before = names.call_count
         await asyncio.sleep(0)
         most = max(most, names.call_count - before)
     assert names.call_count == MANY_PARTITIONS
-    assert most <= FETCHED_PARTITIONS
+    assert most <= READS_MAX
     assert world.reads == 0
+
+
+@pytest.mark.parametrize("turns", [1, 5, 20, 80])
+async def test_a_client_that_disconnects_in_the_middle_gets_no_answer_and_its_fetch_is_freed(turns: int) -> None:
+    world = FetchedBroker()
+    give_up = world.send(world.request(max_wait_ms=60_000))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    assert give_up is not None
+    world.is_gone = True
+    give_up()
+    await world.turns(lambda: not world.kept)
+    assert world.answer is None
+    assert not any(partition.waiters.waiting for partition in world.partitions)
+
+
+async def test_a_large_fetch_that_waits_when_its_client_disconnects_is_freed_in_turns() -> None:
+    world = FetchedBroker()
+    give_up = world.send(world.request(max_wait_ms=60_000))
+    await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
+    assert give_up is not None
+    give_up()
+    assert not any(partition.waiters.waiting for partition in world.partitions)
+    await world.turns(lambda: not world.kept)
+    assert world.most_freed <= READS_MAX
+    assert world.answer is None
+
+
+@pytest.mark.parametrize("cut", [1, 40, 20_000])
+async def test_a_large_fetch_that_lacks_bytes_closes_its_connection(cut: int) -> None:
+    world = FetchedBroker()
+    body = world.request()[:-cut]
+    world.send(body)
+    await world.turns(lambda: world.closed is not None)
+    assert world.closed is not None
+    assert world.closed.startswith("Fetch: ")
+    assert world.answer is None
+
+
+@pytest.mark.parametrize("seed", range(size(5, 500)))
+async def test_a_fetch_in_turns_gets_the_response_of_one_turn(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = Random(seed)
+    world = FetchedBroker(chance.randint(1, 60))
+    for partition in world.partitions:
+        for _ in range(chance.choice([0, 0, 1, 2])):
+            partition.append()
+        partition.leader = chance.choice([object(), object(), None])
+    names = {UUID(int=TOPIC.int + each): chance.choice(["flights", "secret", None]) for each in range(50)}
+    world.handler_environment.image.topic_name = names.get
+    denial = AclEntry("User:ANONYMOUS", "*", AclOperation.READ, Permission.DENY)
+    authorizer = Authorizer([], allow_if_none=True, audit=Mock())
+    authorizer.replace({AclPattern(ResourceType.TOPIC, "secret", PatternType.LITERAL): [denial]})
+    world.handler_environment.authorizer = authorizer
+    body = world.request(max_wait_ms=0, topics=chance.randint(0, 50), partitions=chance.randint(0, 60), forgotten=3)
+    answers: list[Any] = []
+    for large_bytes in (0, len(body)):
+        monkeypatch.setattr(fetch, "LARGE_FETCH_BYTES", large_bytes)
+        world.answer = None
+        world.send(body, AUTHORIZED)
+        await world.turns(lambda: world.answer is not None)
+        answers.append(world.answer)
+    assert answers[0] == answers[1]
+
+
+async def test_a_large_fetch_takes_turns_and_is_throttled_while_quotas_are_set() -> None:
+    world, muted = FetchedBroker(), list[float]()
+    limit = EntityQuotas({"user": None}, {"consumer_byte_rate": 1.0})
+    image: Any = SimpleNamespace(document=lambda _: ClientQuotasDocument((limit,)), subscribe=lambda _: None)
+    world.handler_environment.quotas = ClientQuotas(image, ManualClock(), None)
+    world.answers = SimpleNamespace(mute=muted.append)
+    for _ in range(2):
+        world.answer = None
+        world.send(world.request(max_wait_ms=0), throttled(FETCH, fetch.handle))
+        assert world.answer is None
+        await world.turns(lambda: world.answer is not None)
+        assert world.reads > 0
+    assert muted
+    assert world.most_in_a_turn <= READS_MAX

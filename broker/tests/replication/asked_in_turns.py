@@ -38,7 +38,7 @@ class Answered(NamedTuple):
         return max(self.calls) / sum(self.calls)
 
 
-class _Calls:
+class CallsOfTurns:
     """The function calls of each turn: their count is the same on every machine, however busy it is."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def ask(environment: Any, request: Any, version: int, between: Callable[[int], o
     name = type(request).__name__.removesuffix("Request")
     (api_key,) = (spec.key for spec in API_SPECS.values() if spec.name == name)
     context = RequestContext(api_key, version, Client("PLAINTEXT", "127.0.0.1:5", "a test"))
-    handle, calls = message_handler(api_key), _Calls()
+    handle, calls = message_handler(api_key), CallsOfTurns()
     with calls.turn():
         message = handle(environment, context, request)
     if iscoroutine(message):
@@ -72,7 +72,7 @@ def ask(environment: Any, request: Any, version: int, between: Callable[[int], o
     return Answered(decode_response(f"{name}Response", version, memoryview(frame)[4:]), calls.of_turns)
 
 
-def _last_turn(answering: Any, calls: _Calls, between: Callable[[int], object]) -> Any:
+def _last_turn(answering: Any, calls: CallsOfTurns, between: Callable[[int], object]) -> Any:
     """Run all turns, and return the result of the last one."""
     while True:
         try:

@@ -7,22 +7,24 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+from asked_in_turns import SlowClock
+
 from barnabas_broker.app.loop_time import LoopTimers
-from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.large_responses import OneATurn, SharedTurn
+from barnabas_broker.handlers.channel import Client, GiveUp, RawHandler, TakesTurns
+from barnabas_broker.handlers.fetch import handle as handle_fetch
+from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
 from barnabas_broker.wire.framing import FileSlice, Part, write_count
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.loop_turns import FETCHED_PARTITIONS
 from harness.deadline import PATIENCE_S
 
 VERSION = 13
 TOPIC = UUID(int=7)
-MANY_PARTITIONS = 3 * FETCHED_PARTITIONS + 10
+MANY_PARTITIONS = 1_510
+"""So many that the request takes turns."""
 BATCH_BYTES = 100
 
 
@@ -53,31 +55,39 @@ class FetchedBroker:
     """A broker with some partitions, and the consumer's connection."""
 
     def __init__(self, partitions: int = MANY_PARTITIONS) -> None:
-        purgatory = Purgatory(LoopTimers(asyncio.get_running_loop()))
+        timers = LoopTimers(asyncio.get_running_loop())
+        purgatory = Purgatory(timers)
+        self.is_gone = self.is_read = False
         self.partitions = [OnePartition(purgatory) for _ in range(partitions)]
         self.client = Client("PLAINTEXT", "127.0.0.1:5")
         self.trust: ConnectionTrust | None = None
         self.turn: SharedTurn | None = None
+        self.last_turn: SharedTurn | None = None
         self.answer: list[Part] | None = None
-        self.most_in_a_turn = 0
+        self.answered = 0
+        self.answers: Any = None
+        self.closed: str | None = None
+        self.most_in_a_turn = self.most_freed = 0
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
             quotas=SimpleNamespace(are_set=False),
             replicas=SimpleNamespace(
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])
             ),
-            config=SimpleNamespace(fetch_max_bytes=10_000_000),
+            config=SimpleNamespace(fetch_max_bytes=10_000_000, listeners=SimpleNamespace(inter_broker="REPLICATION")),
             image=MetadataImage(),
             purgatory=purgatory,
             attempt=asyncio.ensure_future,
-            fetches=OneATurn(),
+            fetches=LargeResponses(SlowClock(), timers),
+            broker_fetches=LargeResponses(SlowClock(), timers),
         )
 
     def request_is_read(self) -> None:
-        """Do nothing: a Fetch takes no turns."""
+        self.is_read = True
 
     def respond(self, parts: list[Part]) -> None:
         self.answer = parts
+        self.answered += 1
 
     def respond_soon(self, response: bytes | bytearray) -> None:
         self.respond([response])
@@ -86,33 +96,61 @@ class FetchedBroker:
         return self.respond
 
     def close(self, reason: str | None = None) -> None:
-        raise AssertionError(reason)
+        self.closed = reason
 
     @property
     def reads(self) -> int:
         return sum(partition.reads for partition in self.partitions)
 
-    def request(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000, topics: int = 1) -> bytes:
-        """Return the body of the consumer's request for all partitions of topics with consecutive ids."""
-        count = len(self.partitions)
+    @property
+    def kept(self) -> int:
+        """The number of elements that the last large request keeps."""
+        return 0 if self.last_turn is None else len(self.last_turn.kept)
+
+    def request(
+        self,
+        *,
+        min_bytes: int = 1,
+        max_wait_ms: int = 60_000,
+        topics: int = 1,
+        partitions: int | None = None,
+        forgotten: int = 0,
+    ) -> bytes:
+        """Return the body of the consumer's request for partitions, or all, of topics with consecutive ids."""
+        count = len(self.partitions) if partitions is None else partitions
         body = struct.pack(">i", -1) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
         body += write_count(topics, flexible=True)
         for topic in range(topics):
             body += UUID(int=TOPIC.int + topic).bytes + write_count(count, flexible=True)
             for number in range(count):
+                number %= len(self.partitions)
                 body += PARTITION.pack(number, -1, 0, -1, -1, 1_000_000) + b"\0"
             body += b"\0"
-        return body + write_count(0, flexible=True) + b"\1\0"
+        body += write_count(forgotten, flexible=True)
+        body += (TOPIC.bytes + write_count(0, flexible=True) + b"\0") * forgotten
+        return body + b"\1\0"
 
     def fetch(self, *, min_bytes: int = 1, max_wait_ms: int = 60_000) -> None:
-        body = self.request(min_bytes=min_bytes, max_wait_ms=max_wait_ms)
-        fetch.handle(self.handler_environment, self, VERSION, 1, memoryview(body), 0, len(body))
+        self.send(self.request(min_bytes=min_bytes, max_wait_ms=max_wait_ms))
+
+    def send(self, body: bytes, handle: RawHandler = handle_fetch) -> GiveUp | None:
+        """Handle a request as the dispatcher does, also in turns."""
+        where = memoryview(bytearray(body)), 0, len(body)
+        try:
+            return handle(self.handler_environment, self, VERSION, 1, *where)
+        except TakesTurns as large:
+            self.turn = self.last_turn = large.scheduler.turn(lambda: self.is_gone)
+            try:
+                return handle(self.handler_environment, self, VERSION, 1, *where)
+            finally:
+                self.turn = None
 
     async def turns(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not condition():
-                before = self.reads
+                before, kept = self.reads, self.kept
                 await asyncio.sleep(0)
+                self.most_freed = max(self.most_freed, kept - self.kept)
                 self.most_in_a_turn = max(self.most_in_a_turn, self.reads - before)
 
     def has_read(self, partitions: int) -> bool:

@@ -51,7 +51,7 @@ async def _closed(partitions: int, until: Callable[[FetchedBroker], bool]) -> No
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not any(partition.waiters.waiting for partition in world.partitions)
-        assert fetches() == 0
+        await turns(lambda: fetches() == 0)
 
 
 async def test_a_waiting_fetch_is_dropped_when_its_connection_closes() -> None:

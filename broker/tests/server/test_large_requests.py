@@ -87,7 +87,7 @@ async def test_a_raw_request_that_takes_turns_comes_again_before_the_requests_be
     def in_turns(environment: Any, channel: Any, version: int, correlation_id: int, *where: Any) -> Any:
         came.append(channel.turn is not None)
         if channel.turn is None:
-            raise TakesTurns
+            raise TakesTurns(environment.answers)
         respond = channel.defer()
 
         def answer() -> None:

@@ -1,6 +1,7 @@
 """Fetch requests from kafka-python's encoder, responses into its decoder, all versions; kio reads the same."""
 
 import importlib
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +23,10 @@ from barnabas_broker.wire.fetch import (
     ForgottenTopic,
     encode_fetch_response,
     parse_fetch,
+    parse_fetch_in_steps,
 )
-from barnabas_broker.wire.framing import FileSlice, MalformedRequest, Part
+from barnabas_broker.wire.framing import HANDLED_BYTES, FileSlice, MalformedRequest, Part
+from barnabas_core.loop_turns import STEP_ELEMENTS, at_once
 from harness.soak import size
 
 VERSIONS = range(4, 19)
@@ -120,6 +123,38 @@ def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, b
         ForgottenTopic(name if version < 13 else None, topic_id.bytes if version >= 13 else None, tuple(indexes))
         for name, topic_id, indexes in (forgotten if version >= 7 else [])
     ]
+
+
+many_partitions = st.lists(partitions, max_size=40)
+many_topics = st.lists(st.tuples(names, topic_ids, many_partitions), max_size=20)
+
+
+@every_version
+@settings(max_examples=size(10, 1_000))
+@given(asked=many_topics, forgotten=forgotten_topics, cut=st.integers(0, 30), replica_id=st.integers(-1, 3))
+def test_a_request_parsed_in_steps_is_that_parsed_at_once(
+    version: int, asked: Asked, forgotten: Forgotten, cut: int, replica_id: int
+) -> None:
+    body = encoded_request(version, asked, forgotten, replica_id=replica_id)
+    where = memoryview(body), 0, len(body) - (cut if cut < 20 else 0), version
+    kept: list[Any] = []
+    try:
+        request = parse_fetch(*where)
+    except MalformedRequest as malformed:
+        with pytest.raises(MalformedRequest, match=f"^{re.escape(str(malformed))}$"):
+            at_once(parse_fetch_in_steps(*where, kept))
+        return
+    assert at_once(parse_fetch_in_steps(*where, kept)) == request
+    partition_count = sum(len(topic.partitions) for topic in request.topics)
+    assert len(kept) == partition_count + len(request.topics) + len(request.forgotten)
+
+
+def test_a_step_of_parsing_has_few_elements() -> None:
+    asked = [("flights", uuid.UUID(int=7), [FetchPartition(0, 0, 0, 0, 0, 0)] * count) for count in (0, 100, 3, 1, 1)]
+    body = encoded_request(17, asked * 20, [("flights", uuid.UUID(int=7), [1])] * 100)
+    steps = list(parse_fetch_in_steps(memoryview(body), 0, len(body), 17, []))
+    assert max(steps) <= 2 * STEP_ELEMENTS * HANDLED_BYTES
+    assert sum(steps) >= (110 * 20 + 96) * HANDLED_BYTES
 
 
 @every_version

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from barnabas_broker.handlers.batch_trust import ConnectionTrust
     from barnabas_broker.handlers.client_quotas import ClientLimits, ClientQuotas
     from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-    from barnabas_broker.handlers.large_responses import SharedTurn
+    from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 
 
 ANONYMOUS: Final = "User:ANONYMOUS"
@@ -59,8 +59,13 @@ class Client(NamedTuple):
 class TakesTurns(Exception):
     """Raised by a RawHandler, before anything has happened, for a request that is too large for one turn.
 
-    The connection keeps the bytes of the request, and the handler is called again with `channel.turn`.
+    The connection keeps the bytes of the request, and the handler is called again with `channel.turn`, one of the turns
+    of `scheduler`.
     """
+
+    def __init__(self, scheduler: "LargeResponses") -> None:
+        super().__init__()
+        self.scheduler = scheduler
 
 
 class Channel(Protocol):

@@ -16,6 +16,16 @@ def rights_of(environment: HandlerEnvironment, client: Client) -> Rights:
     return EVERY_RIGHT if authorizer is None else authorizer.rights(client.principal, client.host)
 
 
+def may_act_as_broker(environment: HandlerEnvironment, client: Client) -> bool:
+    """True if the client may act as a broker.
+
+    Without an authorizer every client has every right; then those on the listener between brokers may act as one.
+    """
+    if environment.authorizer is None:
+        return client.listener_name == environment.config.listeners.inter_broker
+    return rights_of(environment, client).may_see(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+
+
 def cluster_operations(environment: HandlerEnvironment, client: Client) -> set[int]:
     """Return the codes of the cluster operations that the client may perform; none without Describe on the cluster."""
     rights = rights_of(environment, client)

@@ -10,16 +10,18 @@ A follower's `replica_id` is its broker id; v15 adds the broker epoch. It reads 
 incremental fetch session (KIP-227). While a response waits, the broker reads further requests from the connection. The
 follower's next request ends the wait, and the responses keep their order. A request with a replica id is refused on all
 listeners but the inter-broker listener of that replica; otherwise a client on another listener could move the high
-watermark.
+watermark. A request above LARGE_FETCH_BYTES takes several turns of the event loop, from its parsing to the freeing of
+its results.
 """
 
 from collections.abc import Callable, Collection
+from itertools import count
 from typing import Final
 
-from barnabas_broker.handlers.channel import Channel, Client, GiveUp
-from barnabas_broker.handlers.client_rights import lacking, rights_of
+from barnabas_broker.handlers.channel import Channel, Client, GiveUp, TakesTurns
+from barnabas_broker.handlers.client_rights import lacking, may_act_as_broker, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.large_responses import CloseConnection
+from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
 from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
@@ -35,13 +37,17 @@ from barnabas_broker.wire.fetch import (
     FetchResult,
     FetchTopic,
     encode_fetch_response,
+    fetch_response_in_steps,
     parse_fetch,
+    parse_fetch_in_steps,
 )
-from barnabas_broker.wire.framing import Part
+from barnabas_broker.wire.framing import MalformedRequest, Part
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.loop_turns import FETCHED_PARTITIONS, slices
+from barnabas_core.loop_turns import LARGE_FETCH_BYTES, STEP_ELEMENTS, InSteps
+
+AnswerFollower = Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None]
 
 
 def answer_replica_fetch(
@@ -77,11 +83,11 @@ def refuse_follower(channel: Channel, version: int, correlation_id: int) -> None
     channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
 
 
+BUG: Final = "a Fetch request failed because of a bug"
 NO_ERROR: Final = 0
 NO_OFFSET: Final = -1
 ZSTD_SINCE: Final = 10
-"""The first version that may read topics with compression.type=zstd (KIP-110). The codecs of batches are not
-checked."""
+"""The first version that may read topics with compression.type=zstd (KIP-110); codecs of batches are not checked."""
 
 
 _Place = tuple[Partition, int, int]
@@ -91,8 +97,8 @@ _Place = tuple[Partition, int, int]
 class ConsumerFetch:
     """A consumer's Fetch request with the results so far.
 
-    Every partition is read once, in several turns of the event loop if the request is large. Later, only partitions
-    that have changed are read again. While the request waits for records, this object is its DelayedOperation.
+    Every partition is read once, and later read again only if it has changed. While the request waits for records, this
+    object is its DelayedOperation.
     """
 
     __slots__ = (
@@ -100,7 +106,6 @@ class ConsumerFetch:
         "_correlation_id",
         "_end_wait",
         "_environment",
-        "_is_given_up",
         "_places",
         "_reader",
         "_request",
@@ -124,11 +129,10 @@ class ConsumerFetch:
         self._correlation_id = correlation_id
         self._respond: Callable[[list[Part]], None] | None = None
         self._end_wait: Callable[[], None] | None = None
-        self._is_given_up = False
         self._reader: _Reader | _RefusingReader = (_CommittedReader if request.isolation_level else _Reader)(
             environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
         )
-        self._results: list[tuple[FetchTopic, list[FetchResult]]] = [(topic, []) for topic in request.topics]
+        self._results: list[tuple[FetchTopic, list[FetchResult]]] = []
         self._places: dict[WaitList, list[_Place]] = {}
 
     def refuse(self, topics: Collection[str | bytes | None]) -> None:
@@ -142,40 +146,18 @@ class ConsumerFetch:
 
         If the response must wait, return the callback that drops the request if the connection closes.
         """
-        if sum([len(topic.partitions) for topic in self._request.topics]) > FETCHED_PARTITIONS:
-            self._respond = self._channel.defer()
-            self._environment.attempt(self._read_in_slices())
-            return self._give_up
+        self._results = [(topic, []) for topic in self._request.topics]
         for number, (topic, results) in enumerate(self._results):
             for wanted in topic.partitions:
                 results.append(self._read(number, len(results), topic, wanted))
         self._answer_or_wait()
-        return self._give_up if self._end_wait is not None else None
+        return self.give_up if self._end_wait is not None else None
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """Drop the request of a closed connection; otherwise the request could wait for weeks (max_wait_ms)."""
-        self._is_given_up = True
         end_wait, self._end_wait = self._end_wait, None  # Break the reference cycle of request and callback.
         if end_wait is not None:
             end_wait()
-
-    async def _read_in_slices(self) -> None:
-        asked = ((number, wanted) for number, topic in enumerate(self._request.topics) for wanted in topic.partitions)
-        try:
-            await self._refuse_in_slices()
-            async for number, wanted in self._environment.fetches.slices(asked, FETCHED_PARTITIONS):
-                if self._is_given_up:
-                    return
-                topic, results = self._results[number]
-                results.append(self._read(number, len(results), topic, wanted))
-            self._read_what_changed()
-            self._answer_or_wait()
-        except Exception:
-            self._channel.close("a Fetch request failed because of a bug")
-            raise
-
-    async def _refuse_in_slices(self) -> None:
-        """Refuse topics in slices, before the first partition is read; without an authorizer none is refused."""
 
     def _read(self, number: int, index: int, topic: FetchTopic, wanted: FetchPartition) -> FetchResult:
         result, partition = self._reader.read(topic, wanted)
@@ -367,25 +349,6 @@ def unauthorized(index: int) -> FetchResult:
     return FetchResult(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
-def handle(
-    environment: HandlerEnvironment,
-    channel: Channel,
-    version: int,
-    correlation_id: int,
-    buffer: memoryview,
-    body_start: int,
-    end: int,
-    make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
-    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = answer_replica_fetch,
-) -> GiveUp | None:
-    """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
-    request = parse_fetch(buffer, body_start, end, version)
-    if request.replica_id >= 0:
-        answer_follower(environment, channel, version, correlation_id, request)
-        return None
-    return make_fetch(environment, channel, request, version, correlation_id).begin()
-
-
 def answer_follower(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
@@ -404,31 +367,17 @@ class AuthorizedFetch(ConsumerFetch):
     def begin(self) -> GiveUp | None:
         """Refuse the topics that the client may not read, and begin the fetch of all others.
 
-        Rights to very many topics are checked in slices. A topic without partitions needs no right.
+        A topic without partitions needs no right.
         """
         environment, client = self._environment, self._channel.client
         assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
         rights = environment.authorizer.rights(client.principal, client.host)
         for topic in self._request.topics:
             if (topic.topic_id or topic.name) not in rights.readable:
-                asked = self._asked()
-                if len(asked) <= FETCHED_PARTITIONS:
-                    self.refuse(lacking(environment, rights, AclOperation.READ, asked))
+                asked = [topic for topic in self._request.topics if topic.partitions]
+                self.refuse(lacking(environment, rights, AclOperation.READ, asked))
                 break
         return ConsumerFetch.begin(self)
-
-    def _asked(self) -> list[FetchTopic]:
-        return [topic for topic in self._request.topics if topic.partitions]
-
-    async def _refuse_in_slices(self) -> None:
-        asked, refused = self._asked(), set[str | bytes | None]()
-        if len(asked) <= FETCHED_PARTITIONS:
-            return
-        for some in slices(asked, lambda _: 1, FETCHED_PARTITIONS, FETCHED_PARTITIONS):
-            await self._environment.fetches.next_turn()
-            rights = rights_of(self._environment, self._channel.client)
-            refused |= lacking(self._environment, rights, AclOperation.READ, some)
-        self.refuse(refused)
 
     def try_complete(self, changed: WaitList) -> bool:
         """Check the client's rights again, and read the partition that has changed.
@@ -455,3 +404,193 @@ class AuthorizedFetch(ConsumerFetch):
         for topic, results in self._results:
             if (topic.topic_id or topic.name) in refused:
                 results[:] = [unauthorized(each.partition) for each in results]
+
+
+class FetchInTurns(AuthorizedFetch):
+    """A large request of a consumer: topics are refused, partitions read, and results encoded, in several turns.
+
+    The request and the results are freed in turns, too, once this object has gone.
+    """
+
+    __slots__ = ("_has_waited", "_turn")
+
+    def __init__(
+        self,
+        environment: HandlerEnvironment,
+        channel: Channel,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        turn: SharedTurn,
+        respond: Callable[[list[Part]], None],
+    ) -> None:
+        super().__init__(environment, channel, request, version, correlation_id)
+        self._turn = turn
+        self._respond = respond
+        self._has_waited = False
+
+    async def begin_in_turns(self) -> None:
+        """Read the partitions that the client may read, and respond or wait. Raises CloseConnection if it has gone."""
+        self.refuse(await self._turn.run(self._refused_in_steps()))
+        await self._turn.run(self._read_in_steps())
+        if self._turn.is_gone():
+            raise CloseConnection("the client has disconnected")
+        self._read_what_changed()
+        self._answer_or_wait()
+
+    def _refused_in_steps(self) -> InSteps[set[str | bytes | None]]:
+        """Return the topics that the client may not read; a topic without partitions needs no right."""
+        environment, client, topics = self._environment, self._channel.client, self._request.topics
+        refused = set[str | bytes | None]()
+        if environment.authorizer is None:
+            return refused
+        for begin in range(0, len(topics), STEP_ELEMENTS):
+            asked = [topic for topic in topics[begin : begin + STEP_ELEMENTS] if topic.partitions]
+            refused |= lacking(environment, rights_of(environment, client), AclOperation.READ, asked)
+            yield 0
+        return refused
+
+    def _read_in_steps(self) -> InSteps[None]:
+        elements = count(1)
+        for number, topic in enumerate(self._request.topics):
+            results: list[FetchResult] = []
+            self._results.append((topic, results))
+            if next(elements) % STEP_ELEMENTS == 0:
+                yield 0
+            for wanted in topic.partitions:
+                results.append(self._read(number, len(results), topic, wanted))
+                if next(elements) % STEP_ELEMENTS == 0:
+                    yield 0
+
+    def give_up(self) -> None:
+        """Drop the request of a closed connection while it waits, and free it."""
+        if self._end_wait is not None:
+            super().give_up()
+            self.free()
+
+    def free(self) -> None:
+        """Begin to free the request and its results, in turns."""
+        kept = self._turn.kept
+        for _, results in self._results:
+            kept += results
+        kept += self._results  # The containers come last, because what comes last is freed first.
+        kept += self._places.values()
+        self._environment.attempt(self._turn.free())
+
+    def _answer(self) -> None:
+        self._end_wait = None
+        self._environment.attempt(self._respond_in_turns())
+
+    async def _respond_in_turns(self) -> None:
+        try:
+            if self._has_waited:
+                await self._turn.run(self._take_back_in_steps())
+            assert self._respond is not None
+            steps = fetch_response_in_steps(self._correlation_id, self._version, self._results)
+            self._respond(await self._turn.run(steps))
+        except CloseConnection as reason:
+            self._channel.close(str(reason))
+        except BaseException:
+            self._channel.close(BUG)
+            raise
+        finally:
+            self.free()
+
+    def _take_back(self) -> None:
+        """Check the rights again later, in the turns of the response."""
+        self._has_waited = True
+
+    def _take_back_in_steps(self) -> InSteps[None]:
+        refused = yield from self._refused_in_steps()
+        self.refuse(refused)
+        for number, (topic, results) in enumerate(self._results):
+            if (topic.topic_id or topic.name) in refused:
+                results[:] = [unauthorized(each.partition) for each in results]
+            if number % STEP_ELEMENTS == 0:
+                yield 0
+
+
+class LargeFetch:
+    """A Fetch request of more than LARGE_FETCH_BYTES, which is parsed in turns before its sender is known."""
+
+    __slots__ = ("_channel", "_consumer", "_correlation_id", "_environment", "_respond", "_turn", "_version")
+
+    def __init__(self, environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int) -> None:
+        if channel.turn is None:
+            is_broker = may_act_as_broker(environment, channel.client)
+            raise TakesTurns(environment.broker_fetches if is_broker else environment.fetches)
+        self._environment = environment
+        self._channel = channel
+        self._version = version
+        self._correlation_id = correlation_id
+        self._turn = channel.turn
+        self._respond = channel.defer()
+        self._consumer: FetchInTurns | None = None
+
+    def give_up(self) -> None:
+        """Drop the request of a closed connection; while it takes turns, the next one notices that."""
+        if self._consumer is not None:
+            self._consumer.give_up()
+
+    async def answer(
+        self,
+        buffer: memoryview,
+        start: int,
+        end: int,
+        answer_follower: AnswerFollower,
+    ) -> None:
+        """Parse the request, free its bytes, and pass it to `answer_follower`, or read the partitions."""
+        try:
+            parsing = parse_fetch_in_steps(buffer, start, end, self._version, self._turn.kept)
+            request = await self._turn.run(parsing)
+            del buffer, parsing  # The connection frees the bytes now.
+            self._channel.request_is_read()
+            await self._answer(request, answer_follower)
+        except (MalformedRequest, CloseConnection) as reason:
+            self._channel.close(str(reason))
+            self._free()
+        except BaseException:
+            self._channel.close(BUG)
+            self._free()
+            raise
+
+    async def _answer(self, request: FetchRequest, answer_follower: AnswerFollower) -> None:
+        environment, channel = self._environment, self._channel
+        if request.replica_id < 0:
+            self._consumer = FetchInTurns(
+                environment, channel, request, self._version, self._correlation_id, self._turn, self._respond
+            )
+            await self._consumer.begin_in_turns()
+            return
+        answer_follower(environment, channel, self._version, self._correlation_id, request)
+        self._respond([])  # The follower is answered by itself, and may end the wait with its next request.
+        self._free()
+
+    def _free(self) -> None:
+        if self._consumer is None:
+            self._environment.attempt(self._turn.free())
+        else:
+            self._consumer.free()
+
+
+def handle(
+    environment: HandlerEnvironment,
+    channel: Channel,
+    version: int,
+    correlation_id: int,
+    buffer: memoryview,
+    body_start: int,
+    end: int,
+    make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
+    answer_follower: AnswerFollower = answer_replica_fetch,
+) -> GiveUp | None:
+    """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
+    if end - body_start > LARGE_FETCH_BYTES:
+        large = LargeFetch(environment, channel, version, correlation_id)
+        environment.attempt(large.answer(buffer, body_start, end, answer_follower))
+        return large.give_up
+    request = parse_fetch(buffer, body_start, end, version)
+    if request.replica_id >= 0:
+        answer_follower(environment, channel, version, correlation_id, request)
+        return None
+    return make_fetch(environment, channel, request, version, correlation_id).begin()

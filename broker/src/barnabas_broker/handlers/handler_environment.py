@@ -29,7 +29,7 @@ from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.client_quotas import ClientQuotas
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
-from barnabas_broker.handlers.large_responses import LargeResponses, OneATurn
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -208,13 +208,17 @@ class HandlerEnvironment:
     """The encryption of password configs; None if the broker has no store for secrets."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
-    fetches: OneATurn = field(default_factory=OneATurn)
-    """The turns of the event loop in which large Fetch requests read partitions; each turn has one slice of one."""
+    fetches: LargeResponses = field(init=False)
+    """The scheduler of large Fetch requests of clients."""
+    broker_fetches: LargeResponses = field(init=False)
+    """The scheduler of large Fetch requests of those who may act as brokers: replication waits for no other client."""
     quotas: ClientQuotas = field(init=False)
     departed: DepartedBrokers = field(init=False)
 
     def __post_init__(self) -> None:
         self.departed = DepartedBrokers(self.image, self.clock, self.config.broker_session_timeout_ms)
+        self.fetches = LargeResponses(self.clock, self.timers)
+        self.broker_fetches = LargeResponses(self.clock, self.timers)
         self.quotas = ClientQuotas(self.image, self.clock, self.config.listeners.only_between_brokers)
 
     @property

@@ -381,7 +381,7 @@ def _append_in_turns(appender: Appender) -> GiveUp:
     """Begin to append the batches; the connection reads its next request when the last one is appended."""
     turn = appender.channel.turn
     if turn is None:
-        raise TakesTurns
+        raise TakesTurns(appender.environment.answers)
     late = appender.answer_in_turns(turn)
     appender.environment.attempt(appender.append_in_turns(turn, late))
     return late.end

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
 from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
-from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.client_rights import may_act_as_broker
 from barnabas_broker.handlers.guard import CLUSTER_ACTIONS_SINCE
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import SharedTurn
@@ -24,7 +24,7 @@ from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse
 from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
 from barnabas_broker.wire.framing import FileSlice, Part, RequestHeader
 from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
-from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.loop_turns import LARGE_FETCH_BYTES
 
 PERCENT: Final = 100
 
@@ -52,9 +52,11 @@ def throttled(api_key: int, handler: RawHandler) -> RawHandler:
         connection = cast("Connection", channel)
         if api_key == PRODUCE:
             return _produce(answer, limits, connection, version, end - body_start)
+        if end - body_start > LARGE_FETCH_BYTES and connection.turn is None:
+            return answer(channel)  # It raises TakesTurns.
         request = parse_fetch(buffer, body_start, end, version)
         if request.replica_id >= 0:
-            if _is_broker(environment, channel.client):
+            if may_act_as_broker(environment, channel.client):
                 return answer(channel)
             return _fetch(answer, limits._replace(consumed_bytes=None), connection, version, correlation_id)
         if limits.consumed_bytes is not None:
@@ -87,19 +89,9 @@ def count_time(environment: HandlerEnvironment, connection: Connection, header: 
 def _limits_of(environment: HandlerEnvironment, connection: Connection, header: RequestHeader) -> ClientLimits | None:
     since = CLUSTER_ACTIONS_SINCE.get(header.api_key)
     is_between_brokers = since is not None and header.api_version >= since
-    if is_between_brokers and _is_broker(environment, connection.client):
+    if is_between_brokers and may_act_as_broker(environment, connection.client):
         return None
     return connection.client.limits(environment.quotas)
-
-
-def _is_broker(environment: HandlerEnvironment, client: Client) -> bool:
-    """True if the client may act as a broker, so that its requests to this end are not throttled, as in Kafka.
-
-    Without an authorizer every client has every right; then those on the listener between brokers may act as one.
-    """
-    if environment.authorizer is None:
-        return client.listener_name == environment.config.listeners.inter_broker
-    return rights_of(environment, client).may_see(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
 
 def _count_time(limits: ClientLimits, took_s: float) -> None:
@@ -157,8 +149,11 @@ def _fetch(
     The caller limits a response to the bytes that the quota allows in a full quota window. Only a response with a
     single batch may be larger.
     """
+    turn = connection.turn
 
     def telling(parts: list[Part]) -> list[Part]:
+        if turn is not None:
+            _count_time(limits, turn.spent_s)
         size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in parts)
         bytes_ms, is_refused = _consumed(limits.consumed_bytes, size_bytes)
         throttle_ms = max(bytes_ms, _wait_ms(limits.request_share))

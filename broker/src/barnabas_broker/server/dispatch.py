@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from barnabas_broker.handlers.channel import GiveUp, MessageHandler, RawHandler, RequestContext, TakesTurns
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
+from barnabas_broker.handlers.large_responses import CloseConnection, LargeResponses, SharedTurn
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
 from barnabas_broker.server.connection import Connection
@@ -164,8 +164,8 @@ class Dispatcher:
                 give_up = self._answer_message(connection, header, buffer[body_start:end])
         except (MalformedRequest, CloseConnection):
             raise
-        except TakesTurns:
-            connection.answer_in_turns(partial(self._call_in_turns, connection))
+        except TakesTurns as large:
+            connection.answer_in_turns(partial(self._call_in_turns, connection, large.scheduler))
             return
         except Exception as error:
             log.exception("bug in the handling of %s v%d from %s", stats.name, version, connection.peer)
@@ -221,10 +221,10 @@ class Dispatcher:
         handled = self._handle_large(connection, header, frame[body_start:], turn, late)
         self._start(connection, header, handled, respond, turn)
 
-    def _call_in_turns(self, connection: Connection, frame: memoryview) -> None:
+    def _call_in_turns(self, connection: Connection, scheduler: LargeResponses, frame: memoryview) -> None:
         """Call the raw handler again, in turns, for a large request, whose bytes the connection keeps until then."""
         LOOP_SHARE.charge(FIRST_TURN_S)
-        connection.turn = self._environment.answers.turn(connection.is_gone)
+        connection.turn = scheduler.turn(connection.is_gone)
         try:
             self(connection, frame, 0, len(frame))
         except (MalformedRequest, CloseConnection) as refusal:
