@@ -26,7 +26,16 @@ SERVER_MS_MAX: Final = 200.0
 PAGE_BYTES_MAX: Final = 1 << 20
 PHONE: Final[Any] = {"width": 390, "height": 844}
 DESK: Final[Any] = {"width": 1280, "height": 800}
-PAGES: Final = ("/", "/topics", "/topics?sort=lag", "/topics/flights", "/groups", "/groups/billing", "/users")
+PAGES: Final = (
+    "/",
+    "/transactions",
+    "/topics",
+    "/topics?sort=lag",
+    "/topics/flights",
+    "/groups",
+    "/groups/billing",
+    "/users",
+)
 MARKUP: Final = b"<img src=x onerror=document.title='broken'>"
 
 

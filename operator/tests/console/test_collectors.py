@@ -1,5 +1,6 @@
 """Collectors and sessions: their bounds, their end, and what happens when brokers refuse, fail or hang."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ class Clock:
         return self.now_s
 
 
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
 def principal(number: int) -> Principal:
     return Principal(f"user-{number}", str(number), IN_CLEAR)
 
@@ -30,7 +35,7 @@ def unreachable(_credentials: Credentials) -> Any:
 
 
 def test_a_collector_whose_first_connection_fails_ends_and_says_why() -> None:
-    collectors = Collectors(CollectorSettings(unreachable, Clock(), 1.0))
+    collectors = Collectors(CollectorSettings(unreachable, Clock(), 1.0, now))
     collector = collectors.of(principal(1))
     wait_for(lambda: collector.is_over)
     assert (collector.is_accepted, collector.sight.failure) == (False, "no broker answers")
@@ -49,7 +54,7 @@ def test_no_more_principals_are_looked_for_than_allowed() -> None:
             raise ClusterUnreachable("it hung")
 
     hanging = Hanging()
-    collectors = Collectors(CollectorSettings(hanging, Clock(), 1.0))
+    collectors = Collectors(CollectorSettings(hanging, Clock(), 1.0, now))
     for number in range(COLLECTORS_MAX):
         collectors.of(principal(number))
     with pytest.raises(TooManyPrincipals):

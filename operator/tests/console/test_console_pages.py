@@ -51,6 +51,7 @@ def test_a_visitor_sees_only_what_its_acls_allow_and_the_rest_is_not_0(carol: Vi
     assert found["rows"][0]["size"] == "no right"
     assert "other" not in carol.get("/topics").text
     assert carol.get("/topics/other").status == 404
+    assert carol.json("/")["moving"] == "no right"
 
 
 def test_lists_are_sorted_searched_and_cut_by_the_server(admin: Visitor) -> None:

@@ -7,9 +7,11 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Event, Lock, Thread
 from typing import Any, Final, NamedTuple
 
+from barnabas_console.app.certificates import Certificates
 from barnabas_console.app.sessions import Principal
 from barnabas_console.kafka.reading import read_cluster_once
 from barnabas_console.model.snapshot import Snapshot
@@ -34,11 +36,15 @@ Connect = Callable[[Credentials], Any]
 
 
 class CollectorSettings(NamedTuple):
-    """The settings of all collectors: how they connect, their clock that never goes back, and the pause in seconds."""
+    """The settings of all collectors: how they connect, their clocks, and the pause in seconds.
+
+    `steady_s` never goes back; `now` has a zone.
+    """
 
     connect: Connect
     steady_s: Callable[[], float]
     interval_s: float
+    now: Callable[[], datetime]
 
 
 class TooManyPrincipals(Exception):
@@ -71,6 +77,7 @@ class Collector:
         self._again = Event()
         self._lock = Lock()
         self._client: Any = None
+        self._certificates = Certificates(principal.credentials, settings.steady_s, settings.now)
         self._thread = Thread(target=self._run, name=f"collector of {principal.name}", daemon=True)
 
     def start(self) -> None:
@@ -125,7 +132,9 @@ class Collector:
         """Read the cluster once; a failure keeps a snapshot until it is stale, and the next round connects again."""
         try:
             seen = read_cluster_once(Asking(self.client()), self._settings.steady_s())
-            self.sight = Sight(Snapshot(seen, self.sight.snapshot))
+            found = self._certificates.of([each.address for each in seen.brokers])
+            brokers = [each._replace(certificate=found.get(each.address)) for each in seen.brokers]
+            self.sight = Sight(Snapshot(seen._replace(brokers=brokers), self.sight.snapshot))
         except ClusterUnreachable as error:
             # A wrong password may look like a broken connection; so does a broker that is down, which ends no session.
             self.is_refused = REFUSED in str(error) or not self.is_accepted

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -70,7 +71,7 @@ async def _serve(options: ProcessOptions) -> int:
 
 
 async def _site(options: Options, root: str, opened: AsyncExitStack) -> Site:
-    settings = CollectorSettings(partial(_connect, options.bootstrap), time.monotonic, options.interval_s)
+    settings = CollectorSettings(partial(_connect, options.bootstrap), time.monotonic, options.interval_s, _now)
     registry = None
     if options.registry is not None:
         session = await opened.enter_async_context(session_of(options.registry))
@@ -93,8 +94,18 @@ def application(process: ProcessOptions, sites: Sequence[Site]) -> web.Applicati
     app = web.Application(middlewares=[middleware(process, sites)], client_max_size=FORM_BYTES_MAX)
     app.add_routes(Home(process).routes())
     for each in sites:
-        app.add_routes([*Views(each).routes(), *Streams(each, time.monotonic).routes(), *Actions(each).routes()])
+        app.add_routes(
+            [*Views(each, _now_ms).routes(), *Streams(each, time.monotonic).routes(), *Actions(each).routes()]
+        )
     return app
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _connect(bootstrap: str, credentials: Credentials) -> Any:

@@ -1,5 +1,6 @@
 """The pages that only show: clusters, login, cluster, topics, groups, users."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
@@ -23,7 +24,7 @@ from barnabas_console.app.web import (
 )
 from barnabas_console.html import pages
 from barnabas_console.html.frame import link
-from barnabas_console.kafka.details import topic_detail, users_of
+from barnabas_console.kafka.details import topic_detail, transactions_of, users_of
 from barnabas_console.model.inputs import Fields, list_query, part_of
 from barnabas_console.model.snapshot import is_hidden
 
@@ -67,10 +68,11 @@ class Home:
 
 
 class Views:
-    """The handlers of the pages of a cluster that only show."""
+    """The handlers of the pages of a cluster that only show. `now_ms` returns the time since the epoch."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, now_ms: Callable[[], int]) -> None:
         self._site = site
+        self._now_ms = now_ms
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes below the prefix."""
@@ -80,6 +82,7 @@ class Views:
             ("/login", self.login_form),
             ("/topics", self.topics),
             ("/topics/{topic}", self.topic),
+            ("/transactions", self.transactions),
             ("/groups", self.groups),
             ("/groups/{group}", self.group),
             ("/users", self.users),
@@ -130,7 +133,13 @@ class Views:
         """Return the page of the cluster."""
         visit = await self._site.visit(request)
         seen = visit.snapshot.seen
-        data = {"cluster_id": seen.cluster_id, "brokers": seen.brokers, "topics": len(visit.snapshot.topics)}
+        data = {
+            "cluster_id": seen.cluster_id,
+            "brokers": seen.brokers,
+            "topics": len(visit.snapshot.topics),
+            "leaderless": visit.snapshot.leaderless,
+            "moving": visit.snapshot.moving,
+        }
         return reply(request, {**_about(visit), **data}, pages.cluster(visit.frame, visit.snapshot))
 
     async def topics(self, request: web.Request) -> web.Response:
@@ -165,6 +174,15 @@ class Views:
         seen, lags = visit.snapshot.seen.groups[name], visit.snapshot.lags[name]
         data = {**row._asdict(), "members": seen.members, "lags": lags}
         return reply(request, {**_about(visit), **data}, pages.group(visit.frame, row, seen, lags))
+
+    async def transactions(self, request: web.Request) -> web.Response:
+        """Return the open transactions in the partitions that they hold back, with those that hang first."""
+        visit = await self._site.visit(request)
+        held = visit.snapshot.held_back()
+        asked = dict(sorted(held.items(), key=lambda each: -each[1])[: pages.ROWS_MAX])
+        rows = await self._site.ask(lambda: transactions_of(visit.collector.client(), asked, self._now_ms()))
+        page = pages.transactions(visit.frame, rows, len(held) - len(asked))
+        return reply(request, {**_about(visit), "transactions": rows, "left_out": len(held) - len(asked)}, page)
 
     async def users(self, request: web.Request) -> web.Response:
         """Return the list of users."""

@@ -14,7 +14,13 @@ HTMX: Final = (
     '"historyCacheSize":0,"refreshOnHistoryMiss":true}'
 )
 """The settings of htmx: no code from pages, no other site, and nothing of a page stays in the browser."""
-PAGES: Final = (("Cluster", "/"), ("Topics", "/topics"), ("Groups", "/groups"), ("Users", "/users"))
+PAGES: Final = (
+    ("Cluster", "/"),
+    ("Topics", "/topics"),
+    ("Groups", "/groups"),
+    ("Transactions", "/transactions"),
+    ("Users", "/users"),
+)
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -6,11 +6,28 @@ from typing import Final
 import htpy as h
 
 from barnabas_console.html.frame import Column, Frame, facts, figure, link, list_page, path_of, size, table, whole
-from barnabas_console.model.details import AclRow, Config, TopicDetail, UserRow
+from barnabas_console.model.details import HANGING, AclRow, Config, TopicDetail, TransactionRow, UserRow
 from barnabas_console.model.inputs import ListQuery, Part
-from barnabas_console.model.snapshot import Broker, Group, GroupLag, GroupSeen, Partition, Snapshot, Unknown
+from barnabas_console.model.snapshot import (
+    Broker,
+    Group,
+    GroupLag,
+    GroupSeen,
+    Leaderless,
+    Moving,
+    Partition,
+    Snapshot,
+    Topic,
+    Unknown,
+)
 
 TOPIC_SORTS: Final = ("name", "partitions", "offline", "under_replicated", "records", "size", "rate", "groups", "lag")
+EXPIRES_SOON_DAYS: Final = 14
+ABOUT_HANGING: Final = (
+    "A transaction hangs if no coordinator knows it and its last write is 15 minutes old: nobody will end it, and "
+    "consumers of committed records wait for it. `barnabas abort-transaction` and kafka-transactions.sh end it. "
+    "Without the right to describe its transactional id, a transaction that a coordinator knows looks the same."
+)
 START: Final = "Start offset"
 ABOUT_SHARES: Final = (
     "A share group has finished some records behind its start offset: the lag is what its coordinator reports. "
@@ -57,7 +74,7 @@ def problem(frame: Frame, title: str, text: str) -> h.Element:
 
 def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
     """Return the page of brokers and their disks, with the partitions that need somebody's attention."""
-    troubled = [each for each in snapshot.topics if each.offline or each.under_replicated]
+    has_tls = any(each.certificate is not None for each in snapshot.seen.brokers)
     return whole(
         frame,
         "Cluster",
@@ -81,22 +98,83 @@ def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
                     Column("Replicas", lambda each: figure(each.replicas), is_number=True),
                     Column("Logs", lambda each: size(each.size), is_number=True),
                     Column("Log dirs", _log_dirs),
+                    *([Column("Certificate until", _certificate)] if has_tls else []),
                 ),
                 snapshot.seen.brokers,
             ),
+            _leaderless(frame, snapshot.leaderless),
+            h.h2["Replicas that move"],
+            _moving(frame, snapshot.moving),
             h.h2["Partitions that need attention"],
-            table(
-                (
-                    Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name]),
-                    Column("Offline", lambda each: figure(each.offline), is_number=True),
-                    Column("Under-replicated", lambda each: figure(each.under_replicated), is_number=True),
-                ),
-                troubled[:ROWS_MAX],
-            )
-            if troubled
-            else h.p["Every replica is in sync."],
+            _troubled(frame, [each for each in snapshot.topics if each.offline or each.under_replicated]),
         ],
     )  # fmt: skip
+
+
+def _troubled(frame: Frame, topics: Sequence[Topic]) -> h.Node:
+    if not topics:
+        return h.p["Every replica is in sync."]
+    columns = (
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name]),
+        Column("Offline", lambda each: figure(each.offline), is_number=True),
+        Column("Under-replicated", lambda each: figure(each.under_replicated), is_number=True),
+    )
+    return table(columns, topics[:ROWS_MAX])
+
+
+def _certificate(broker: Broker) -> h.Node:
+    found = broker.certificate
+    if found is None or found.problem:
+        return h.em(".unknown")["not read" if found is None else found.problem]
+    text = f"{found.expires} ({found.days:,} days)"
+    return h.em(".unknown")[text] if found.days < EXPIRES_SOON_DAYS else text
+
+
+def _leaderless(frame: Frame, rows: Sequence[Leaderless]) -> h.Node:
+    if not rows:
+        return None
+    columns = (
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        Column("Partition", lambda each: str(each.partition), is_number=True),
+        Column("Why", lambda each: each.why),
+    )
+    return [h.h2["Partitions without a leader"], _cut(rows), table(columns, rows[:ROWS_MAX])]
+
+
+def _moving(frame: Frame, rows: Sequence[Moving] | Unknown) -> h.Node:
+    if isinstance(rows, Unknown):
+        return h.p[figure(rows)]
+    if not rows:
+        return h.p["No replica moves."]
+    columns = (
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        Column("Partition", lambda each: str(each.partition), is_number=True),
+        Column("To broker", lambda each: str(each.broker_id), is_number=True),
+        Column("In place of", lambda each: _numbers(each.removing) if each.removing else "no other broker"),
+        Column("Left", lambda each: size(each.left), is_number=True),
+    )
+    return [_cut(rows), table(columns, rows[:ROWS_MAX])]
+
+
+def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) -> h.Element:
+    """Return the list of open transactions, with those that hang first."""
+    columns = (
+        Column("State", lambda each: h.em(".unknown")[each.state] if each.state == HANGING else each.state),
+        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        Column("Partition", lambda each: str(each.partition), is_number=True),
+        Column("Transactional id", lambda each: each.transactional_id or h.em(".unknown")["none is known"]),
+        Column("Producer", lambda each: f"{each.producer_id}, epoch {each.producer_epoch}"),
+        Column("Begins at", lambda each: figure(each.start_offset), is_number=True),
+        Column("Last write", lambda each: f"{each.last_write} ({each.idle_s:,} s ago)"),
+        Column("Held back", lambda each: figure(each.held_back), is_number=True),
+    )
+    return whole(
+        frame,
+        "Open transactions",
+        h.p[ABOUT_HANGING],
+        left_out > 0 and h.p(".notice")[f"{left_out:,} more partitions with open transactions are left out."],
+        table(columns, rows[:ROWS_MAX]) if rows else h.p["No partition that you may see has an open transaction."],
+    )
 
 
 def _log_dirs(broker: Broker) -> h.Node:

@@ -7,9 +7,22 @@ from kafka.errors import for_code
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_console.model.details import AclRow, Config, TopicDetail, UserRow
+from barnabas_console.model.details import (
+    HANGING,
+    HANGS_AFTER_S,
+    OPEN,
+    UNKNOWN,
+    AclRow,
+    Config,
+    TopicDetail,
+    TransactionRow,
+    UserRow,
+)
+from barnabas_console.model.messages import time_text
 from barnabas_core.acls import AclOperation
 from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_operator.kafka.transactions import OpenTransaction, open_among
 from barnabas_operator.kafka.user_admin import cluster_users
 
 TOPIC_RESOURCE: Final = 2
@@ -24,6 +37,7 @@ SOURCES: Final = {
     8: "group",
 }
 """The sources of a config by their numbers in DescribeConfigs."""
+STATES: Final = (HANGING, UNKNOWN, OPEN)
 RIGHTS_VERSION: Final = 8
 RIGHTS_VERSION_MAX: Final = 12
 
@@ -62,6 +76,33 @@ def _rights(client: Any, topic: str) -> Sequence[str] | None:
     (found,) = client.ask(request).topics
     numbers = found.authorized_operations
     return None if numbers is None else [_word(each) for each in AclOperation if each in numbers]
+
+
+def transactions_of(client: Any, held_back: Mapping[TopicPartition, int], now_ms: int) -> Sequence[TransactionRow]:
+    """Return the open transactions of these partitions, those that hang first. Raises KafkaError."""
+    rows = [
+        TransactionRow(
+            topic=each.topic,
+            partition=each.partition,
+            state=_state(each, now_ms),
+            transactional_id=each.transactional_id,
+            producer_id=each.producer_id,
+            producer_epoch=each.producer_epoch,
+            coordinator_epoch=each.coordinator_epoch,
+            start_offset=each.start_offset,
+            last_write=time_text(each.last_write_ms),
+            idle_s=max(0, now_ms - each.last_write_ms) // 1000,
+            held_back=each.held_back,
+        )
+        for each in (open_among(client, held_back) if held_back else ())
+    ]
+    return sorted(rows, key=lambda each: (STATES.index(each.state), -each.idle_s))
+
+
+def _state(each: OpenTransaction, now_ms: int) -> str:
+    if each.transactional_id is not None:
+        return OPEN
+    return HANGING if now_ms - each.last_write_ms > HANGS_AFTER_S * 1000 else UNKNOWN
 
 
 class Users(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.errors import for_code
-from kafka.protocol.admin import DescribeLogDirsRequest
+from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_console.model.snapshot import (
@@ -13,6 +13,7 @@ from barnabas_console.model.snapshot import (
     GroupSeen,
     LogDir,
     Member,
+    Reassignment,
     Seen,
     Unknown,
     leaders_and_replicas,
@@ -32,6 +33,7 @@ from barnabas_lag.kafka.groups import (
 )
 from barnabas_lag.kafka.offsets import partitions_of, with_ends, with_stable_offsets
 
+REASSIGNMENTS_MS: Final = 10_000
 REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
 """The words in the names of Kafka's errors about missing rights."""
 
@@ -55,6 +57,7 @@ def read_cluster_once(asking: Asking, now_s: float) -> Seen:
     groups = _groups(asking, listed)
     readings = with_ends(asking, with_stable_offsets(asking, partitions_of(metadata, Everything())))
     disks = _disks(asking, broker_ids)
+    reassignments = _reassignments(asking, metadata.controller_id)
     return Seen(
         at_s=now_s,
         cluster_id=metadata.cluster_id or "",
@@ -63,6 +66,8 @@ def read_cluster_once(asking: Asking, now_s: float) -> Seen:
         sizes=_sizes(disks),
         groups=groups,
         failures=tuple(dict.fromkeys(map(str, asking.failures))),
+        reassignments=reassignments,
+        futures=_parts(disks, are_future=True),
     )
 
 
@@ -124,14 +129,39 @@ def _disks(asking: Asking, broker_ids: Sequence[int]) -> dict[int, Sequence[Any]
 def _sizes(disks: Mapping[int, Sequence[Any] | Unknown]) -> dict[tuple[int, str, int], int] | Unknown:
     if disks and all(each is Unknown.NO_RIGHT for each in disks.values()):
         return Unknown.NO_RIGHT
+    return _parts(disks, are_future=False)
+
+
+def _parts(disks: Mapping[int, Sequence[Any] | Unknown], *, are_future: bool) -> dict[tuple[int, str, int], int]:
     return {
         (broker_id, topic.name, part.partition_index): part.partition_size
         for broker_id, some in disks.items()
         for log_dir in _readable(some)
         for topic in log_dir.topics
         for part in topic.partitions
-        if not part.is_future_key
+        if part.is_future_key == are_future
     }
+
+
+def _reassignments(asking: Asking, controller_id: int) -> Sequence[Reassignment] | Unknown:
+    """Return the partitions whose replicas move. Only the controller of old clusters answers."""
+    if not asking.supports(ListPartitionReassignmentsRequest, 0):
+        return Unknown.NOT_KEPT
+    request = ListPartitionReassignmentsRequest(timeout_ms=REASSIGNMENTS_MS, topics=None)
+    for _, _, answer in asking.ask({controller_id: [request]}):
+        if answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return Unknown.NO_RIGHT
+        if answer.error_code == ErrorCode.NONE:
+            return [
+                Reassignment(
+                    TopicPartition(topic.name, each.partition_index),
+                    tuple(each.adding_replicas),
+                    tuple(each.removing_replicas),
+                )
+                for topic in answer.topics
+                for each in topic.partitions
+            ]
+    return Unknown.NO_ANSWER
 
 
 def _readable(log_dirs: Sequence[Any] | Unknown) -> Sequence[Any]:

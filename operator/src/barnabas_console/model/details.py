@@ -1,7 +1,11 @@
 """The rows of the pages of one topic and of users that are not in the snapshot."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+OPEN, UNKNOWN, HANGING = "open", "unknown", "hanging"
+HANGS_AFTER_S: Final = 15 * 60
+"""The longest timeout that brokers allow by default (transaction.max.timeout.ms), as in find-hanging of Kafka."""
 
 
 class Config(NamedTuple):
@@ -31,6 +35,23 @@ class AclRow(NamedTuple):
     resource: str
     pattern: str
     host: str
+
+
+class TransactionRow(NamedTuple):
+    """An open transaction in a partition; `held_back` is the number of offsets that it and others withhold."""
+
+    topic: str
+    partition: int
+    state: str
+    """HANGING, UNKNOWN if no coordinator that the visitor may ask knows it and it is younger, otherwise OPEN."""
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_write: str
+    idle_s: int
+    held_back: int
 
 
 class UserRow(NamedTuple):

@@ -220,7 +220,7 @@ def shown(message: Message, form: str, characters_max: int = SHOWN_CHARACTERS_MA
     return Shown(
         partition=message.partition,
         offset=message.offset,
-        timestamp=_time_text(message.timestamp_ms),
+        timestamp=time_text(message.timestamp_ms),
         key=part("key", message.key),
         value=part("value", message.value),
         headers=tuple((name, part(f"header {name}", value)) for name, value in message.headers[:50]),
@@ -258,7 +258,8 @@ def _is_text(value: bytes, *, is_whole: bool) -> bool:
     return all(each.isprintable() or each in "\r\n\t" for each in text)
 
 
-def _time_text(timestamp_ms: int) -> str:
+def time_text(timestamp_ms: int) -> str:
+    """Return a time as in ISO 8601, in UTC; a number of ms that is no date stays one."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):

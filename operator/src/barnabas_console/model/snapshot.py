@@ -42,8 +42,19 @@ class LogDir(NamedTuple):
     replicas: int
 
 
+class Certificate(NamedTuple):
+    """The certificate of a broker: its last day, the whole days until then, or the problem of the handshake."""
+
+    expires: str = ""
+    days: int = 0
+    problem: str = ""
+
+
 class Broker(NamedTuple):
-    """A live broker; `log_dirs` are not known without a right to the cluster."""
+    """A live broker; `log_dirs` are not known without a right to the cluster.
+
+    `certificate` is None for connections in clear.
+    """
 
     broker_id: int
     address: str
@@ -53,6 +64,7 @@ class Broker(NamedTuple):
     replicas: int
     size: Figure
     log_dirs: Sequence[LogDir] | Unknown
+    certificate: Certificate | None = None
 
 
 class Topic(NamedTuple):
@@ -139,6 +151,33 @@ class Group(NamedTuple):
     coordinator: int
 
 
+class Reassignment(NamedTuple):
+    """A partition whose replicas move to other brokers, and the brokers that get and lose one."""
+
+    where: TopicPartition
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Moving(NamedTuple):
+    """A replica that moves to a broker, or to another log dir of its broker; `left` is in bytes of the leader's log."""
+
+    topic: str
+    partition: int
+    broker_id: int
+    removing: tuple[int, ...]
+    """The brokers that lose a replica then; none for a move between log dirs."""
+    left: Figure
+
+
+class Leaderless(NamedTuple):
+    """A partition without a leader, and why."""
+
+    topic: str
+    partition: int
+    why: str
+
+
 class Seen(NamedTuple):
     """The answers to one round of requests; times are in seconds of a clock that never goes back."""
 
@@ -150,6 +189,9 @@ class Seen(NamedTuple):
     groups: Mapping[str, GroupSeen]
     failures: Sequence[str]
     """The requests that failed in this round, as sentences."""
+    reassignments: Sequence[Reassignment] | Unknown = ()
+    futures: Mapping[tuple[int, str, int], int] = {}
+    """The sizes of copies in another log dir of the same broker, in bytes, as in `sizes`."""
 
 
 class Snapshot:
@@ -162,6 +204,8 @@ class Snapshot:
         self.groups: Final = tuple(_group(seen.groups[each], self.lags[each]) for each in sorted(seen.groups))
         self.readers: Final = _readers(self.lags)
         self.topics: Final = tuple(_topic(each, self, before) for each in sorted(self._of_topic))
+        self.moving: Final = _moving(seen)
+        self.leaderless: Final = tuple(_leaderless(seen))
 
     def partitions_of(self, topic: str) -> Sequence[TopicPartition]:
         """Return the partitions of a topic in order; none if the topic does not exist."""
@@ -181,6 +225,11 @@ class Snapshot:
             held_back=without if found.held_back is None else found.held_back,
             size=self._size(where, found.leader),
         )
+
+    def held_back(self) -> dict[TopicPartition, int]:
+        """Return the number of offsets that open transactions withhold, by partition where there are some."""
+        found = {where: each.held_back for where, each in self.seen.partitions.items()}
+        return {where: count for where, count in found.items() if count}
 
     def _size(self, where: TopicPartition, leader: int) -> Figure:
         if isinstance(self.seen.sizes, Unknown):
@@ -296,6 +345,70 @@ def _group(seen: GroupSeen, lags: Sequence[GroupLag]) -> Group:
         lag=behind,
         coordinator=seen.coordinator,
     )
+
+
+def _moving(seen: Seen) -> tuple[Moving, ...] | Unknown:
+    if isinstance(seen.reassignments, Unknown):
+        return seen.reassignments
+
+    def left(broker_id: int, leader: int, where: TopicPartition, copied: int | None) -> Figure:
+        if isinstance(seen.sizes, Unknown):
+            return seen.sizes
+        if leader == NO_LEADER:
+            return Unknown.NO_LEADER
+        whole = seen.sizes.get((leader, *where))
+        have = seen.sizes.get((broker_id, *where)) if copied is None else copied
+        return Unknown.NO_ANSWER if whole is None or have is None else max(0, whole - have)
+
+    leaders = {each: found.leader for each, found in seen.partitions.items()}
+    to_brokers = [
+        Moving(*each.where, broker_id, each.removing, left(broker_id, leaders[each.where], each.where, None))
+        for each in seen.reassignments
+        if each.where in leaders
+        for broker_id in each.adding
+    ]
+    to_log_dirs = [
+        Moving(topic, partition, broker_id, (), left(broker_id, broker_id, TopicPartition(topic, partition), copied))
+        for (broker_id, topic, partition), copied in sorted(seen.futures.items())
+    ]
+    return (*to_brokers, *to_log_dirs)
+
+
+def _leaderless(seen: Seen) -> Iterator[Leaderless]:
+    brokers = {each.broker_id: each for each in seen.brokers}
+    for where, found in sorted(seen.partitions.items()):
+        if found.leader == NO_LEADER:
+            yield Leaderless(*where, why_no_leader(found, brokers))
+
+
+def why_no_leader(found: PartitionReading, brokers: Mapping[int, Broker]) -> str:
+    """Return in sentences why a partition has no leader: where the replicas with all records are, and the others."""
+    whole = found.isr or found.replicas
+    away = [each for each in whole if each not in brokers]
+    broken = [each for each in whole if each in brokers and _has_broken_log_dir(brokers[each])]
+    lacking = [each for each in found.replicas if each not in whole and each in brokers]
+    about = "replicas that may have all records" if found.isr else "replicas"
+    parts = []
+    if away:
+        parts.append(f"The {about} are on brokers that are away: {_listed(away)}.")
+    if broken:
+        parts.append(f"A log dir has failed on brokers with {about}: {_listed(broken)}.")
+    if not parts:
+        why = "the next leader is not elected yet" if found.isr else "no replica is known to have all records"
+        parts.append(f"The brokers with {about} are alive: {_listed(whole)}; {why}.")
+    if lacking:
+        parts.append(
+            f"The replicas on brokers {_listed(lacking)} are alive, but were not in sync, and may lack records."
+        )
+    return " ".join(parts)
+
+
+def _has_broken_log_dir(broker: Broker) -> bool:
+    return not isinstance(broker.log_dirs, Unknown) and any(each.error for each in broker.log_dirs)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def leaders_and_replicas(partitions: Iterable[PartitionReading]) -> tuple[Counter[int], Counter[int]]:
