@@ -122,7 +122,7 @@ _SPECS: Final = (
     ApiSpec(86, "DeleteShareGroupState", 0, 0, 0, SHARE_STATES_MAX),
     ApiSpec(87, "ReadShareGroupStateSummary", 0, 1, 0, SHARE_STATES_MAX),
     ApiSpec(90, "DescribeShareGroupOffsets", 0, 1, 0, PARTITIONS_MAX),
-    ApiSpec(91, "AlterShareGroupOffsets", 0, 0, 0, PARTITIONS_MAX),
+    ApiSpec(91, "AlterShareGroupOffsets", 0, 0, 0),
     ApiSpec(92, "DeleteShareGroupOffsets", 0, 0, 0),
 )
 
