@@ -74,12 +74,14 @@ class Visitor:
 class RunningConsole:
     """A console that reads clusters every second while somebody looks: one by its addresses, or those of a folder."""
 
-    def __init__(self, shown: str | Path, folder: Path, *options: str) -> None:
+    def __init__(
+        self, shown: str | Path, folder: Path, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         port = free_port()
         clusters = ["--clusters", str(shown)] if isinstance(shown, Path) else ["--bootstrap", shown]
         listening = [*clusters, "--listen-address", f"127.0.0.1:{port}", "--interval", "1"]
         command = [sys.executable, "-m", "barnabas", "console", *listening, *options]
-        self.process = ServerProcess(command, port, folder / "console.log")
+        self.process = ServerProcess(command, port, folder / "console.log", environment)
 
     def visitor(self) -> Visitor:
         """Return a visitor without a session."""

@@ -62,6 +62,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
         "console.mask={card,iban}",
         "console.tlsSecret=pages",
         "console.write=true",
+        "console.maintenanceJobs=a",
         "console.ingress.enabled=true",
         "console.ingress.host=kafka.example",
         "console.networkPolicy.enabled=true",

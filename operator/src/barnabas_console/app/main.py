@@ -16,6 +16,7 @@ from aiohttp import web
 from barnabas_console.app.actions import Actions
 from barnabas_console.app.collectors import Collectors, CollectorSettings
 from barnabas_console.app.options import Options, ProcessOptions, parse
+from barnabas_console.app.runs import Runs
 from barnabas_console.app.sessions import Sessions
 from barnabas_console.app.streams import Streams
 from barnabas_console.app.views import Home, Views
@@ -23,6 +24,7 @@ from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
 from barnabas_console.registry.client import Registry, session_of
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import Credentials
+from barnabas_kube.client import ApiClient
 from barnabas_web.http_server import LOOK_S
 from barnabas_web.visitors import Protection
 
@@ -53,7 +55,12 @@ async def _serve(options: ProcessOptions) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as opened:
         sites = [await _site(each, options.prefix, opened) for each in options.clusters]
-        runner = web.AppRunner(application(options, sites), shutdown_timeout=END_S, handle_signals=False)
+        app = application(options, sites)
+        if options.runs is not None:
+            api = await opened.enter_async_context(ApiClient(options.runs.access, CLIENT_ID))
+            for each in sites:
+                app.add_routes(Runs(each, api, options.runs.namespace).routes())
+        runner = web.AppRunner(app, shutdown_timeout=END_S, handle_signals=False)
         await runner.setup()
         following = asyncio.create_task(_follow(options.protection))
         try:

@@ -1,6 +1,7 @@
 """The options of the command."""
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of, properties_of
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
+from barnabas_kube.access import Access, NoAccess
+from barnabas_kube.discovery import find_access
 from barnabas_lag.app.options import Listener, listener, number
 from barnabas_web.visitors import FileRefused, Protection
 
@@ -19,6 +22,7 @@ INTERVAL_S: Final = 10.0
 NAMES: Final = WebFiles("--server.tls.cert-file", "--server.tls.key-file", "")
 PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)*")
 CLUSTER: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,61}")
+NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUFFIX: Final = ".properties"
 BOOTSTRAP: Final = "bootstrap.servers"
 CLUSTERS_MAX: Final = 20
@@ -43,6 +47,15 @@ class Options(NamedTuple):
     interval_s: float
     masked: frozenset[str]
     write: bool
+    has_runs: bool
+    """True if there are pages of MaintenanceJobs."""
+
+
+class RunsOptions(NamedTuple):
+    """The namespace whose MaintenanceJobs are shown, and the access to the API server that has them."""
+
+    namespace: str
+    access: Access
 
 
 class ProcessOptions(NamedTuple):
@@ -52,6 +65,7 @@ class ProcessOptions(NamedTuple):
     protection: Protection
     prefix: str
     clusters: tuple[Options, ...]
+    runs: RunsOptions | None
 
     @property
     def has_list(self) -> bool:
@@ -66,9 +80,10 @@ def parse(arguments: Sequence[str]) -> ProcessOptions:
     protection = _protection(parser, given)
     try:
         clusters = _clusters(given)
-    except (SecurityFileError, InvalidRegistry, argparse.ArgumentTypeError) as error:
+        runs = None if given.maintenance_jobs is None else RunsOptions(given.maintenance_jobs, find_access(os.environ))
+    except (NoAccess, SecurityFileError, InvalidRegistry, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
-    return ProcessOptions(given.listen_address, protection, given.path_prefix, clusters)
+    return ProcessOptions(given.listen_address, protection, given.path_prefix, clusters, runs)
 
 
 def _clusters(given: argparse.Namespace) -> tuple[Options, ...]:
@@ -114,6 +129,7 @@ def _cluster(name: str, bootstrap: str, config: Path | None, given: argparse.Nam
             interval_s=given.interval,
             masked=frozenset(given.mask),
             write=given.write,
+            has_runs=given.maintenance_jobs is not None,
         )
     except InvalidRegistry as error:
         raise InvalidRegistry(f"{config}: {error}") from error
@@ -196,6 +212,13 @@ def _add_pages(parser: argparse.ArgumentParser) -> None:
         help="a field of JSON messages whose values are never shown; may be given several times",
     )
     add("--write", action="store_true", help="allow actions, with the rights of the visitor; default: read only")
+    add(
+        "--maintenance-jobs",
+        type=_namespace,
+        metavar="NAMESPACE",
+        help="show all visitors the MaintenanceJobs of a namespace, which the console reads by KUBECONFIG or with the "
+        "ServiceAccount of its pod",
+    )
     _add_tls(parser)
 
 
@@ -216,6 +239,12 @@ def _add_tls(parser: argparse.ArgumentParser) -> None:
 def _prefix(text: str) -> str:
     if not PREFIX.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a path such as /console, without a slash at its end")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if not NAMESPACE.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: lower-case letters, digits and hyphens")
     return text
 
 

@@ -200,6 +200,7 @@ class Site:
             csrf=session.csrf if session is not None else "",
             may_log_out=session is not None and session is not self._shared,
             may_write=self.options.write,
+            has_runs=self.options.has_runs,
         )
 
 

@@ -21,6 +21,7 @@ PAGES: Final = (
     ("Transactions", "/transactions"),
     ("Users", "/users"),
 )
+MAINTENANCE: Final = ("Maintenance", "/maintenance")
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -39,6 +40,8 @@ class Frame(NamedTuple):
     """The token of forms; empty without a session."""
     may_log_out: bool = False
     may_write: bool = False
+    has_runs: bool = False
+    """True if there are pages of MaintenanceJobs."""
     cluster: str = ""
     age_s: float | None = None
     failures: Sequence[str] = ()
@@ -88,7 +91,7 @@ def _header(frame: Frame) -> h.Node:
         and h.nav(aria_label="Pages")[
             [
                 h.a(href=link(frame, path), aria_current="page" if _is_in(here, path) else None)[name]
-                for name, path in PAGES
+                for name, path in (*PAGES, *([MAINTENANCE] if frame.has_runs else []))
             ]
         ],
         frame.who and h.span(".who")[f"as {frame.who}", _age(frame)],

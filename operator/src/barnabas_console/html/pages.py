@@ -1,12 +1,13 @@
 """The pages of cluster, topics, groups and users."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import htpy as h
 
 from barnabas_console.html.frame import Column, Frame, facts, figure, link, list_page, path_of, size, table, whole
-from barnabas_console.model.details import HANGING, AclRow, Config, TopicDetail, TransactionRow, UserRow
+from barnabas_console.model.details import HANGING, AclRow, Config, RunRow, TopicDetail, TransactionRow, UserRow
 from barnabas_console.model.inputs import ListQuery, Part
 from barnabas_console.model.snapshot import (
     Broker,
@@ -34,6 +35,7 @@ ABOUT_SHARES: Final = (
     "How many records are in flight is in the metrics of the brokers."
 )
 GROUP_SORTS: Final = ("group_id", "group_type", "state", "members", "topics", "lag")
+RUN_SORTS: Final = ("created", "name", "job", "cluster", "phase", "records")
 LARGEST_FIRST: Final = frozenset({"offline", "under_replicated", "records", "size", "rate", "groups", "lag", "members"})
 ROWS_MAX: Final = 1_000
 """The largest number of rows of a table without pages; a line says how many more there are."""
@@ -174,6 +176,54 @@ def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) ->
         h.p[ABOUT_HANGING],
         left_out > 0 and h.p(".notice")[f"{left_out:,} more partitions with open transactions are left out."],
         table(columns, rows[:ROWS_MAX]) if rows else h.p["No partition that you may see has an open transaction."],
+    )
+
+
+def runs(frame: Frame, query: ListQuery, part: Part, cut_at: int | None) -> h.Element:
+    """Return the list of MaintenanceJobs; `cut_at` is the number of rows if there are more."""
+    columns = (
+        Column("Run", lambda each: h.a(href=link(frame, path_of("maintenance", each.name)))[each.name], "name"),
+        Column("Job", lambda each: each.job, "job"),
+        Column("Cluster", lambda each: each.cluster, "cluster"),
+        Column("Phase", _phase, "phase"),
+        Column("Created", lambda each: each.created, "created"),
+        Column("Duration", lambda each: each.duration),
+        Column("Progress", lambda each: each.progress),
+        Column("Records", lambda each: figure(each.records), "records", is_number=True),
+    )
+    more = cut_at is not None and h.p(".notice")[f"There are more than {cut_at:,}; kubectl shows all."]
+    return whole(frame, "MaintenanceJobs", more, list_page(frame, "/maintenance", query, part, columns))
+
+
+def _phase(row: RunRow) -> h.Node:
+    return h.em(".unknown")[row.phase] if row.phase == "Failed" else row.phase
+
+
+def run(frame: Frame, row: RunRow, options: Mapping[str, str], result: Mapping[str, object], ledger: str) -> h.Element:
+    """Return the page of a MaintenanceJob: its state, its options, its result."""
+    return whole(
+        frame,
+        row.name,
+        facts(
+            (
+                ("Job", row.job),
+                ("Cluster", row.cluster or "the only one of the namespace"),
+                ("Phase", _phase(row)),
+                ("Message", row.message or "none"),
+                ("Created", row.created),
+                ("Started", row.started or "not yet"),
+                ("Ended", row.ended or "not yet"),
+                ("Duration", row.duration or "none"),
+                ("Attempts", figure(row.attempts)),
+                ("Progress", row.progress or "none"),
+                ("Records", figure(row.records)),
+                ("Ledger", ledger or "none"),
+            )
+        ),
+        h.h2["Options"],
+        facts(sorted(options.items())) if options else h.p["None."],
+        h.h2["Result"],
+        h.pre[json.dumps(result, ensure_ascii=False, indent=1)] if result else h.p["None."],
     )
 
 

@@ -54,6 +54,23 @@ class TransactionRow(NamedTuple):
     held_back: int
 
 
+class RunRow(NamedTuple):
+    """A MaintenanceJob; times and duration are texts, empty before they are known."""
+
+    name: str
+    job: str
+    cluster: str
+    phase: str
+    created: str
+    started: str
+    ended: str
+    duration: str
+    attempts: int
+    progress: str
+    records: int
+    message: str
+
+
 class UserRow(NamedTuple):
     """A user with a password, a rule or a quota."""
 
