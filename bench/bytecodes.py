@@ -58,7 +58,7 @@ TIMERS_ORDER: Final = "__lt__"
 BOUNDS: Final = {
     "Produce, acks=1": 1_170,
     "Produce, acks=all of three replicas": 2_130,
-    "  fetches of the two followers, at the leader": 5_630,
+    "  fetches of the two followers, at the leader": 5_560,
     "  appends of the two followers": 4_450,
     "Fetch of the newest batch": 2_040,
 }

@@ -13,13 +13,20 @@ from asked_in_turns import MOST, CallsOfTurns
 from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, TOPIC, FetchedBroker
 
 from barnabas_broker.handlers import fetch
+from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.client_quotas import ClientQuotas
 from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
+from barnabas_broker.replication.follower_sessions import FollowerAnswer
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.server.client_throttle import throttled
 from barnabas_broker.wire.apis import FETCH
+from barnabas_broker.wire.fetch import FetchRequest
+from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
+from barnabas_core.errors import ErrorCode
+from barnabas_core.loop_turns import InSteps
 from harness.manual_clock import ManualClock
 from harness.soak import size
 
@@ -228,3 +235,35 @@ async def test_a_large_fetch_takes_turns_and_is_throttled_while_quotas_are_set()
         assert world.reads > 0
     assert muted
     assert world.most_in_a_turn <= READS_MAX
+
+
+def in_steps(request: FetchRequest) -> InSteps[FollowerAnswer]:
+    """Answer as the session of a follower, in which each partition has an error."""
+    for _ in range(20):
+        yield 0
+    topics = [(topic, [fetch.unauthorized(each.partition) for each in topic.partitions]) for topic in request.topics]
+    return FollowerAnswer(ErrorCode.NONE, 9, topics)
+
+
+@pytest.mark.parametrize(
+    ("listener", "may_follow", "error", "results"),
+    [
+        ("REPLICATION", True, ErrorCode.NONE, MANY_PARTITIONS),
+        ("REPLICATION", False, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0),
+        ("PLAINTEXT", True, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 0),
+    ],
+)
+async def test_a_large_fetch_of_a_follower_is_answered_and_freed_in_turns(
+    listener: str, may_follow: bool, error: ErrorCode, results: int
+) -> None:
+    world = FetchedBroker()
+    world.client = Client(listener, "127.0.0.1:5")
+    world.handler_environment.followers = SimpleNamespace(answer_in_steps=in_steps)
+    world.handler_environment.authorizer = Authorizer([], allow_if_none=may_follow, audit=Mock())
+    world.send(world.request(replica_id=2), AUTHORIZED)
+    await world.turns(lambda: world.answer is not None)
+    frame = b"".join(part for part in world.answer or () if not isinstance(part, FileSlice))
+    answer = parse_replica_fetch_response(memoryview(frame)[4:])
+    assert (answer.error, sum(len(found) for _, found in answer.topics)) == (error, results)
+    await world.turns(lambda: not world.kept)
+    assert world.most_freed <= READS_MAX

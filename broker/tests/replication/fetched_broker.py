@@ -93,7 +93,7 @@ class FetchedBroker:
         self.respond([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        return self.respond
+        return lambda parts: self.respond(parts) if parts else None
 
     def close(self, reason: str | None = None) -> None:
         self.closed = reason
@@ -115,10 +115,11 @@ class FetchedBroker:
         topics: int = 1,
         partitions: int | None = None,
         forgotten: int = 0,
+        replica_id: int = -1,
     ) -> bytes:
-        """Return the body of the consumer's request for partitions, or all, of topics with consecutive ids."""
+        """Return the body of a request for partitions, or all, of topics with consecutive ids."""
         count = len(self.partitions) if partitions is None else partitions
-        body = struct.pack(">i", -1) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
+        body = struct.pack(">i", replica_id) + LIMITS.pack(max_wait_ms, min_bytes, 10_000_000, 0) + SESSION.pack(0, -1)
         body += write_count(topics, flexible=True)
         for topic in range(topics):
             body += UUID(int=TOPIC.int + topic).bytes + write_count(count, flexible=True)

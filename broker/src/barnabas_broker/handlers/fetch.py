@@ -47,8 +47,6 @@ from barnabas_core.config.log_config import Compression
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import LARGE_FETCH_BYTES, STEP_ELEMENTS, InSteps
 
-AnswerFollower = Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None]
-
 
 def answer_replica_fetch(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
@@ -349,6 +347,12 @@ def unauthorized(index: int) -> FetchResult:
     return FetchResult(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
+def may_follow(environment: HandlerEnvironment, client: Client, broker_id: int) -> bool:
+    """True if the client has ClusterAction on the cluster, and comes from the inter-broker listener of that broker."""
+    is_allowed = rights_of(environment, client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return is_allowed and client.listener_name == _listener_of(environment, broker_id)
+
+
 def answer_follower(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
@@ -414,23 +418,9 @@ class FetchInTurns(AuthorizedFetch):
 
     __slots__ = ("_has_waited", "_turn")
 
-    def __init__(
-        self,
-        environment: HandlerEnvironment,
-        channel: Channel,
-        request: FetchRequest,
-        version: int,
-        correlation_id: int,
-        turn: SharedTurn,
-        respond: Callable[[list[Part]], None],
-    ) -> None:
-        super().__init__(environment, channel, request, version, correlation_id)
-        self._turn = turn
-        self._respond = respond
-        self._has_waited = False
-
-    async def begin_in_turns(self) -> None:
+    async def begin_in_turns(self, turn: SharedTurn, respond: Callable[[list[Part]], None]) -> None:
         """Read the partitions that the client may read, and respond or wait. Raises CloseConnection if it has gone."""
+        self._turn, self._respond, self._has_waited = turn, respond, False
         self.refuse(await self._turn.run(self._refused_in_steps()))
         await self._turn.run(self._read_in_steps())
         if self._turn.is_gone():
@@ -470,11 +460,8 @@ class FetchInTurns(AuthorizedFetch):
 
     def free(self) -> None:
         """Begin to free the request and its results, in turns."""
-        kept = self._turn.kept
-        for _, results in self._results:
-            kept += results
-        kept += self._results  # The containers come last, because what comes last is freed first.
-        kept += self._places.values()
+        keep_results(self._turn, self._results)
+        self._turn.kept += self._places.values()
         self._environment.attempt(self._turn.free())
 
     def _answer(self) -> None:
@@ -510,6 +497,13 @@ class FetchInTurns(AuthorizedFetch):
                 yield 0
 
 
+def keep_results(turn: SharedTurn, topics: list[tuple[FetchTopic, list[FetchResult]]]) -> None:
+    """Keep results, to be freed in turns at the end; their lists come last, because what comes last is freed first."""
+    for _, results in topics:
+        turn.kept += results
+    turn.kept += topics
+
+
 class LargeFetch:
     """A Fetch request of more than LARGE_FETCH_BYTES, which is parsed in turns before its sender is known."""
 
@@ -532,20 +526,14 @@ class LargeFetch:
         if self._consumer is not None:
             self._consumer.give_up()
 
-    async def answer(
-        self,
-        buffer: memoryview,
-        start: int,
-        end: int,
-        answer_follower: AnswerFollower,
-    ) -> None:
-        """Parse the request, free its bytes, and pass it to `answer_follower`, or read the partitions."""
+    async def answer(self, buffer: memoryview, start: int, end: int) -> None:
+        """Parse the request, free its bytes, and answer it."""
         try:
             parsing = parse_fetch_in_steps(buffer, start, end, self._version, self._turn.kept)
             request = await self._turn.run(parsing)
             del buffer, parsing  # The connection frees the bytes now.
             self._channel.request_is_read()
-            await self._answer(request, answer_follower)
+            await self._answer(request)
         except (MalformedRequest, CloseConnection) as reason:
             self._channel.close(str(reason))
             self._free()
@@ -554,16 +542,24 @@ class LargeFetch:
             self._free()
             raise
 
-    async def _answer(self, request: FetchRequest, answer_follower: AnswerFollower) -> None:
-        environment, channel = self._environment, self._channel
-        if request.replica_id < 0:
-            self._consumer = FetchInTurns(
-                environment, channel, request, self._version, self._correlation_id, self._turn, self._respond
-            )
-            await self._consumer.begin_in_turns()
+    async def _answer(self, request: FetchRequest) -> None:
+        if request.replica_id >= 0:
+            await self._answer_follower(request)
             return
-        answer_follower(environment, channel, self._version, self._correlation_id, request)
-        self._respond([])  # The follower is answered by itself, and may end the wait with its next request.
+        self._consumer = FetchInTurns(self._environment, self._channel, request, self._version, self._correlation_id)
+        await self._consumer.begin_in_turns(self._turn, self._respond)
+
+    async def _answer_follower(self, request: FetchRequest) -> None:
+        """Answer a follower without a wait, so that its connection reads on soon."""
+        environment, version, turn = self._environment, self._version, self._turn
+        if not may_follow(environment, self._channel.client, request.replica_id):
+            refuse_follower(self._channel, version, self._correlation_id)
+            self._respond([])
+        else:
+            error, session_id, topics = await turn.run(environment.followers.answer_in_steps(request))
+            steps = fetch_response_in_steps(self._correlation_id, version, topics, session_id, error)
+            self._respond(await turn.run(steps))
+            keep_results(turn, topics)
         self._free()
 
     def _free(self) -> None:
@@ -582,12 +578,12 @@ def handle(
     body_start: int,
     end: int,
     make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
-    answer_follower: AnswerFollower = answer_replica_fetch,
+    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = answer_replica_fetch,
 ) -> GiveUp | None:
     """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
     if end - body_start > LARGE_FETCH_BYTES:
         large = LargeFetch(environment, channel, version, correlation_id)
-        environment.attempt(large.answer(buffer, body_start, end, answer_follower))
+        environment.attempt(large.answer(buffer, body_start, end))
         return large.give_up
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:

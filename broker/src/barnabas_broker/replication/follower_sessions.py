@@ -17,6 +17,7 @@ from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, in_steps
 
 NO_SESSION: Final = 0
 SESSION_EPOCH_MAX: Final = 2**31 - 1
@@ -70,30 +71,52 @@ class FollowerSessions:
         A request with another broker epoch than the registered one is refused, because such a request must not advance
         the high watermark (KIP-903).
         """
-        follower_id = request.replica_id
-        registered_epoch = self._environment.registered_epoch(follower_id)
-        if registered_epoch is None or registered_epoch != request.replica_epoch:
-            is_known = registered_epoch is not None
-            error = ErrorCode.STALE_BROKER_EPOCH if is_known else ErrorCode.BROKER_ID_NOT_REGISTERED
-            self._refuse(follower_id, error, respond)
-            return
-        if request.session_id == NO_SESSION or request.session_epoch <= 0:
-            self._begin(follower_id).fetch(request, respond)
-            return
-        session = self._sessions.get(follower_id)
-        if session is None or session.session_id != request.session_id:
-            self._refuse(follower_id, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, respond)
-        elif session.next_epoch != request.session_epoch:
-            self._refuse(follower_id, ErrorCode.INVALID_FETCH_SESSION_EPOCH, respond)
-        else:
+        session = self._session_of(request, respond)
+        if session is not None:
             session.fetch(request, respond)
 
-    def _refuse(self, follower_id: int, error: ErrorCode, respond: Respond) -> None:
-        """Answer the follower's waiting request, if any; then answer the new request with an error."""
+    def answer_in_steps(self, request: FetchRequest) -> InSteps[FollowerAnswer]:
+        """Answer a request for very many partitions in steps, without a wait for records.
+
+        Other requests may come between two steps. If the follower then has another session or another broker epoch, the
+        rest of this request is dropped.
+        """
+        answers: list[FollowerAnswer] = []
+        session = self._session_of(request, answers.append)
+        if session is not None:
+            attempt, follower_id = _Attempt(is_urgent=True), request.replica_id
+            for _ in session.read_in_steps(attempt, request):
+                yield 0
+                epoch = self._environment.registered_epoch(follower_id)
+                if self._sessions.get(follower_id) is not session or epoch != request.replica_epoch:
+                    return SESSION_GONE
+            session.answer(attempt, answers.append)
+        return answers[0]
+
+    def _session_of(self, request: FetchRequest, respond: Respond) -> "FollowerSession | None":
+        """Return the session of a request, which may be new, or refuse the request and return None.
+
+        The follower's waiting request, if any, is answered before the refusal.
+        """
+        follower_id = request.replica_id
         session = self._sessions.get(follower_id)
+        registered_epoch = self._environment.registered_epoch(follower_id)
+        if registered_epoch is None:
+            error = ErrorCode.BROKER_ID_NOT_REGISTERED
+        elif registered_epoch != request.replica_epoch:
+            error = ErrorCode.STALE_BROKER_EPOCH
+        elif request.session_id == NO_SESSION or request.session_epoch <= 0:
+            return self._begin(follower_id)
+        elif session is None or session.session_id != request.session_id:
+            error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        elif session.next_epoch != request.session_epoch:
+            error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        else:
+            return session
         if session is not None:
             session.end_wait()
         respond(FollowerAnswer(error, NO_SESSION, []))
+        return None
 
     def _begin(self, follower_id: int) -> "FollowerSession":
         previous = self._sessions.get(follower_id)
@@ -214,6 +237,32 @@ class FollowerSession:
         self._bytes_max = min(request.max_bytes, self._environment.config().fetch_max_bytes)
         if not self._answer_if_due(attempt):
             self._deadline = self._environment.timers.call_later(request.max_wait_ms / 1000, self._expired)
+
+    def read_in_steps(self, attempt: _Attempt, request: FetchRequest) -> InSteps[None]:
+        """Take the fetch offsets of a request, and read partitions for its response, in steps of a few partitions."""
+        self.end_wait()
+        self.next_epoch = self.next_epoch % SESSION_EPOCH_MAX + 1
+        self._bytes_max = min(request.max_bytes, self._environment.config().fetch_max_bytes)
+        yield from in_steps(
+            ((_topic_key(topic), index) for topic in request.forgotten for index in topic.partitions), self._drop
+        )
+        named = ((topic, wanted) for topic in request.topics for wanted in topic.partitions)
+        for number, (topic, wanted) in enumerate(named, 1):
+            self._name(attempt, topic, wanted, request.replica_epoch, monotonic_ms(self._environment.clock))
+            if number % STEP_ELEMENTS == 0:
+                yield 0
+        for number, each in enumerate(list(self._ready), 1):
+            if each in self._ready and not self._read(each, attempt):
+                break
+            if number % STEP_ELEMENTS == 0:
+                yield 0
+
+    def answer(self, attempt: _Attempt, respond: Respond) -> None:
+        """Respond with what an attempt has read in steps, after another request that has come in between."""
+        self.end_wait()
+        attempt.served = [each for each in attempt.served if each[0] in self._ready]
+        self._respond = respond
+        self._answer(attempt)
 
     def end_wait(self) -> None:
         """Answer the waiting request, if a request waits, with the records that are available now."""
