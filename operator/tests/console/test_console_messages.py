@@ -121,6 +121,16 @@ def test_a_masked_field_is_not_shown_searched_or_exported(admin: Visitor) -> Non
     assert "4111" not in admin.get(f"{MESSAGES}?from=start&download=jsonl").text
 
 
+def test_a_masked_field_of_a_key_is_not_shown(admin: Visitor, console_broker: Secured) -> None:
+    console_broker.client().create_topic("cards", 1)
+    with closing(KafkaProducer(bootstrap_servers=console_broker.open)) as producer:
+        producer.send("cards", key=b'{"card": "4111"}', value=b"paid")
+    wait_for(lambda: admin.get("/topics/cards").status, lambda status: status == 200)
+    (found,) = admin.json("/topics/cards/messages?from=start")["messages"]
+    assert (json.loads(found["key"]), found["value"]) == ({"card": "•••"}, "paid")
+    assert admin.json("/topics/cards/messages?from=start&key=4111")["messages"] == []
+
+
 def test_masking_finds_escaped_and_nested_fields_and_hides_what_is_too_large() -> None:
     masking = Masking(frozenset({"card"}))
     assert masking.masked(b'[{"c\\u0061rd": 4111, "x": {"card": [4111]}}]') == (

@@ -159,8 +159,8 @@ async def client_of(
         yield Registry(settings, session, steady_s)
 
 
-def read(value: bytes, schema: Schema | Missing, *, hides: bool = False) -> tuple[bytes | None, str]:
-    message = Values(lambda _: schema, hides=hides).read(Message(0, 0, 0, None, value, ()))
+def read(value: bytes, schema: Schema | Missing) -> tuple[bytes | None, str]:
+    message = Values(lambda _: schema, hides=False).read(Message(0, 0, 0, None, value, ()))
     return message.value, "".join(message.schemas)
 
 
@@ -299,8 +299,10 @@ def test_bytes_that_do_not_have_their_schema_are_shown_or_hidden_with_masking(bo
     schema = Schema(1, "AVRO", FLIGHT)
     value, about = read(framed(1, body), schema)
     assert (value, about.startswith("value: schema 1: ")) == (framed(1, body), True)
-    hidden, _ = read(framed(1, body), schema, hides=True)
-    assert hidden == f"••• ({len(body) + 5} bytes, which are not shown with masking)".encode()
+    hidden = f"••• ({len(body) + 5} bytes, which are not shown with masking)".encode()
+    message = Message(0, 0, 0, framed(1, body), framed(1, body), ())
+    shown = Values(lambda _: schema, hides=True).read(message)
+    assert (shown.key, shown.value) == (hidden, hidden)
 
 
 def doubled(levels: int) -> str:

@@ -209,7 +209,7 @@ def _add_pages(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD",
-        help="a field of JSON messages whose values are never shown; may be given several times",
+        help="a field of JSON keys and messages whose values are never shown; may be given several times",
     )
     add("--write", action="store_true", help="allow actions, with the rights of the visitor; default: read only")
     add(

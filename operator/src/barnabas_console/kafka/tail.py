@@ -135,7 +135,8 @@ def _steps(consumer: Any, search: Search[Row], tray: Tray[Row]) -> Iterator[Prog
             if tray.is_closed or not may_match(message, query):
                 continue
             decoded = search.decode(message)
-            masked = decoded._replace(value=search.masking.masked(decoded.value))
+            mask = search.masking.masked
+            masked = decoded._replace(key=mask(decoded.key), value=mask(decoded.value))
             if matches(masked, query) and (query.follow or progress.found < query.limit):
                 tray.put(*search.render(masked))
                 progress = progress._replace(found=progress.found + 1)

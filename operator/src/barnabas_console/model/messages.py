@@ -156,12 +156,12 @@ def time_ms(field: str, text: str) -> int:
 
 
 class Masking(NamedTuple):
-    """The fields of JSON messages whose values nobody sees."""
+    """The fields of JSON keys and messages whose values nobody sees."""
 
     fields: frozenset[str]
 
     def masked(self, value: bytes | None) -> bytes | None:
-        """Return the message without the values of masked fields, at any depth.
+        """Return a key or a value without the values of masked fields, at any depth.
 
         A message that is too large to be parsed is left out, because it might have such a field. One that is not JSON
         has no fields, and is returned as it is.

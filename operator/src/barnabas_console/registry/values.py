@@ -52,7 +52,7 @@ Decode = Callable[[bytes], Content]
 class Values:
     """The reader of keys and values; `ask` returns a schema, and may wait for the registry.
 
-    With `hides`, a value that cannot be read is left out, because it might have a field that nobody may see.
+    With `hides`, a part that cannot be read is left out, because it might have a field that nobody may see.
     """
 
     def __init__(self, ask: Callable[[int], Schema | Missing], *, hides: bool) -> None:
@@ -61,12 +61,12 @@ class Values:
 
     def read(self, message: Message) -> Message:
         """Return the message with key and value as JSON where they have a schema; `schemas` says which, or why not."""
-        key, about_key = self._part(message.key, hides=False)
-        value, about_value = self._part(message.value, hides=self._hides)
+        key, about_key = self._part(message.key)
+        value, about_value = self._part(message.value)
         notes = [f"{name}: {about}" for name, about in (("key", about_key), ("value", about_value)) if about]
         return message._replace(key=key, value=value, schemas=tuple(notes))
 
-    def _part(self, part: bytes | None, *, hides: bool) -> tuple[bytes | None, str]:
+    def _part(self, part: bytes | None) -> tuple[bytes | None, str]:
         if part is None or len(part) < HEAD_BYTES or part[0] != MAGIC:
             return part, ""
         schema_id = int.from_bytes(part[1:HEAD_BYTES])
@@ -74,7 +74,7 @@ class Values:
             content, kind = self._content(schema_id, part)
         except CannotDecode as error:
             hidden = f"{MASK} ({len(part)} bytes, which are not shown with masking)".encode()
-            return hidden if hides else part, f"schema {schema_id}: {error}"
+            return hidden if self._hides else part, f"schema {schema_id}: {error}"
         return content.json, f"{NAMES[kind]} {content.name}".strip() + f", schema {schema_id}"
 
     def _content(self, schema_id: int, part: bytes) -> tuple[Content, str]:
