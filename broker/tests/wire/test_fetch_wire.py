@@ -125,8 +125,8 @@ def test_a_request_is_parsed(version: int, asked: Asked, forgotten: Forgotten, b
     ]
 
 
-many_partitions = st.lists(partitions, max_size=40)
-many_topics = st.lists(st.tuples(names, topic_ids, many_partitions), max_size=20)
+several_steps = st.lists(partitions, max_size=2 * STEP_ELEMENTS + 1)
+many_topics = st.lists(st.tuples(names, topic_ids, several_steps), max_size=4)
 
 
 @every_version

@@ -282,7 +282,7 @@ def _topics_in_steps(
                 yield in_step * HANDLED_BYTES
                 in_step = 0
         if flexible:
-            position = skip_tagged_fields(data, position)
+            position = skip_tagged_fields(data, position) if data[position] else position + 1
         kept += partitions
         topics.append(FetchTopic(name, topic_id, partitions))
     kept += topics
