@@ -5,6 +5,7 @@ from pathlib import Path
 
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
 
+from barnabas_broker.metadata.controller.controller import AWAITED_S
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,
     ConfigOperation,
@@ -240,6 +241,22 @@ async def test_nobody_is_admitted_after_a_restart_of_all_until_all_are_there_or_
         await node.beaten()
     assert not {1, 2} & first.image.live
     cluster.clock.passed_ms += 1
+    first.beat()
+    await first.until(lambda: first.image.live_brokers() == [1, 2])
+
+
+async def test_a_controller_that_restarts_alone_waits_only_until_another_broker_renews_its_lease(
+    cluster: ClusterOfNodes,
+) -> None:
+    _, second = await cluster.start(1, 2)
+    await cluster.kill(1)
+    first = await cluster.node(1)
+    await first.join()
+    await first.beaten()
+    assert 1 not in first.image.live
+    assert min(each.delay_s for each in first.timers.waiting) <= AWAITED_S
+    cluster.clock.passed_ms += 1
+    await second.beaten()
     first.beat()
     await first.until(lambda: first.image.live_brokers() == [1, 2])
 

@@ -143,6 +143,8 @@ def _way_on(lost: Lost) -> str:
     return f"`barnabas accept-loss --topic {topic} --partition {partition}` elects the replica with the longest log"
 
 
+AWAITED_S: Final = 0.2
+"""The longest time, in seconds, between two reads of the leases while brokers are awaited after a restart."""
 SOON_S: Final = 0.01
 """The shortest wait, in seconds, before a lease that is about to expire is checked again."""
 
@@ -267,6 +269,8 @@ class Controller:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = self._config().broker_heartbeat_interval_ms / 1000
+        if self._restart is not None:
+            delay_s = min(delay_s, AWAITED_S)
         if self._controls and self._next_expiry_ms is not None:
             delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - monotonic_ms(self._clock)) / 1000))
         self._timer = self._timers.call_later(delay_s, self._heartbeat)
