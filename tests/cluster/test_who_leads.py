@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin import (
-    AlterPartitionReassignmentsRequest,
     DescribeClusterRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
@@ -45,15 +44,6 @@ def when(cluster: BarnabasCluster, told_by: int, condition: Any, topic: str = "t
 
 def to_broker(cluster: BarnabasCluster, number: int, request: Any, version: int) -> Any:
     return ask(cluster.brokers[number].port, request, version)
-
-
-def reassign(cluster: BarnabasCluster, topic: str, replicas: list[int] | None, number: int = 0) -> int:
-    """Reassign a partition at the broker that `reassignments` asks: others learn of it later; return the error."""
-    wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
-    partition = wanted.ReassignablePartition(partition_index=number, replicas=replicas)
-    request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
-    answer = to_broker(cluster, cluster.running[0], request, 0)
-    return int(answer.responses[0].partitions[0].error_code)
 
 
 def reassignments(cluster: BarnabasCluster) -> list[tuple[str, int]]:
@@ -147,9 +137,9 @@ def test_a_reassignment_to_a_dead_broker_can_be_cancelled_or_completes_after_its
     cluster.create_topic("u", assignment=[[0]])
     cluster.kill(2)
     cluster.wait_until_joined()
-    assert [reassign(cluster, topic, [2]) for topic in ("t", "u")] == [0, 0]
+    assert [cluster.reassign(topic, [2]) for topic in ("t", "u")] == [0, 0]
     wait_for(lambda: reassignments(cluster), lambda going: going == [("t", 0), ("u", 0)])
-    assert reassign(cluster, "u", None) == 0
+    assert cluster.reassign("u", None) == 0
     wait_for(lambda: reassignments(cluster), lambda going: going == [("t", 0)])
     cluster.start(2)
     wait_for(lambda: reassignments(cluster), lambda going: not going)

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.protocol.admin import AlterPartitionReassignmentsRequest, DescribeClusterRequest
+from kafka.protocol.admin import DescribeClusterRequest
 
 from drivers.kafka_tools import KafkaTools
 from drivers.remote import RemoteClient
-from harness.ask import ask
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import wait_for
 
@@ -63,7 +62,7 @@ def test_a_reassignment_is_listed_and_cancelled(
     cluster.create_topic(topic, assignment=[[0]])
     cluster.kill(2)
     try:
-        start_move(cluster, topic, [2])
+        cluster.reassign(topic, [2])
         tool = f"kafka-reassign-partitions.sh {SERVER}"
         listed = wait_for(lambda: cluster_tools.check(f"{tool} --list"), lambda text: topic in text)
         assert f"{topic}-0: replicas: 2,0. adding: 2. removing: 0." in listed
@@ -74,14 +73,6 @@ def test_a_reassignment_is_listed_and_cancelled(
         wait_for(lambda: cluster.partition(topic, 0).replicas, lambda replicas: replicas == (0,))
     finally:
         cluster.start(2)
-
-
-def start_move(cluster: BarnabasCluster, topic: str, replicas: list[int]) -> None:
-    """Start a move, even to a broker that is down, which the tool refuses; such a move lasts until it is cancelled."""
-    wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
-    partition = wanted.ReassignablePartition(partition_index=0, replicas=replicas)
-    request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[partition])], timeout_ms=30_000)
-    ask(cluster.brokers[cluster.running[0]].port, request, 1)
 
 
 def test_a_reassignment_to_an_unknown_broker_is_refused(

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kafka.protocol.admin.cluster import DescribeClusterRequest
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest, DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from harness.ask import ask
@@ -27,6 +27,7 @@ from harness.stock_client import StockClient
 
 REPLICAS_OF_OFFSETS_MAX = 3
 METADATA_VERSION = 12
+REASSIGNMENTS_VERSION = 0
 DESCRIBE_CLUSTER_VERSION = 0
 
 
@@ -173,6 +174,18 @@ class RunningCluster:
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the broker that leads a partition; -1 if there is none."""
         return self.partition(topic, partition).leader
+
+    def reassign(self, topic: str, replicas: Sequence[int] | None, partition: int = 0) -> int:
+        """Start to move a partition, even to a broker that is down, or cancel its move; return the error code.
+
+        The request goes to the broker that `describe` asks. An admin client that connects after a death may choose
+        the dead broker, which Metadata names for one more session.
+        """
+        wanted = AlterPartitionReassignmentsRequest.ReassignableTopic
+        moved = wanted.ReassignablePartition(partition_index=partition, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(topics=[wanted(name=topic, partitions=[moved])], timeout_ms=30_000)
+        answer = self.ask(self.running[0], request, REASSIGNMENTS_VERSION)
+        return int(answer.responses[0].partitions[0].error_code)
 
     def wait_until_full(self, *topics: str, seconds_max: float = PATIENCE_S) -> None:
         """Wait until every running broker reports all replicas of these topics (or of all) as in sync."""

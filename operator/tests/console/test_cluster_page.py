@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from kafka import TopicPartition as KafkaPartition
+from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_console.app.certificates import LOOK_S, RETRY_S, Certificates
 from barnabas_console.kafka.details import transactions_of
@@ -52,8 +52,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BarnabasCluste
         _hang(running)
         running.kill(1)
         wait_for(lambda: running.leader("gone"), lambda leader: leader == -1)
-        with closing(connected_client(running.brokers[0].bootstrap, 5.0, "test")) as admin:
-            admin.alter_partition_reassignments({KafkaPartition("here", 0): [1]})
+        assert running.reassign("here", [1]) == 0
+        # A client that Metadata sends to a broker that has died fails.
+        wait_for(lambda: len(running.ask(0, MetadataRequest(topics=[]), 12).brokers), lambda brokers: brokers == 1)
         yield running
 
 
