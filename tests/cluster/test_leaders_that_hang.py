@@ -1,7 +1,9 @@
-"""Transactions that end while the leader of their partition hangs complete as soon as another broker leads."""
+"""Transactions that end while a leader hangs complete under the next leader, and others do not wait for them."""
 
 import socket
 import time
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,9 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.soak import size, took
 
 TRANSACTIONS = size(60, 10_000)
+STUCK, ROUNDS = size(60, 2_000), size(20, 1_000)
+TIMES_ALONE_MAX = 1.5
+CONCURRENT_TRANSACTIONS = 51
 COORDINATED = {
     "transaction.state.log.num.partitions": "1",
     "transaction.state.log.replication.factor": "1",
@@ -31,25 +36,13 @@ TIMED_OUT = "did not return a valid WriteTxnMarkersResponse: TimeoutError"
 class Producers:
     """Producers with one coordinator, each of them with a transaction."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, names: Iterable[str]) -> None:
         self._connection = connection
-        self._ids: dict[str, int] = {}
+        self._ids = {name: self._init(name) for name in names}
 
-    def begin(self, count: int, topic: str) -> None:
-        kind = AddPartitionsToTxnRequest
-        for name in (f"pay{number}" for number in range(count)):
-            init = InitProducerIdRequest(
-                transactional_id=name, transaction_timeout_ms=600_000, producer_id=-1, producer_epoch=-1
-            )
-            self._ids[name] = self._ask(init, 4).producer_id
-            add = kind(
-                v3_and_below_transactional_id=name,
-                v3_and_below_producer_id=self._ids[name],
-                v3_and_below_producer_epoch=0,
-                v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name=topic, partitions=[0])],
-            )
-            (added,) = self._ask(add, 3).results_by_topic_v3_and_below
-            assert added.results_by_partition[0].partition_error_code == 0
+    def begin(self, topic: str) -> None:
+        for each in self._ids:
+            wait_for(partial(self._add, each, topic), lambda error: error != CONCURRENT_TRANSACTIONS, pause_s=0)
 
     def commit(self) -> None:
         for name, producer_id in self._ids.items():
@@ -60,8 +53,45 @@ class Producers:
         listed = self._ask(ListTransactionsRequest(state_filters=["PrepareCommit"], producer_id_filters=[]), 0)
         return len(listed.transaction_states)
 
+    def _init(self, name: str) -> int:
+        request = InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=600_000, producer_id=-1, producer_epoch=-1
+        )
+        return int(self._ask(request, 4).producer_id)
+
+    def _add(self, name: str, topic: str) -> int:
+        kind = AddPartitionsToTxnRequest
+        add = kind(
+            v3_and_below_transactional_id=name,
+            v3_and_below_producer_id=self._ids[name],
+            v3_and_below_producer_epoch=0,
+            v3_and_below_topics=[kind.AddPartitionsToTxnTopic(name=topic, partitions=[0])],
+        )
+        (added,) = self._ask(add, 3).results_by_topic_v3_and_below
+        error = int(added.results_by_partition[0].partition_error_code)
+        assert error in (0, CONCURRENT_TRANSACTIONS)
+        return error
+
     def _ask(self, request: Any, version: int) -> Any:
         return ask_on(self._connection, request, version)
+
+
+def names(count: int) -> list[str]:
+    return [f"pay{number}" for number in range(count)]
+
+
+def seconds_each(producer: Producers, topic: str) -> Iterator[float]:
+    """Yield how long each transaction takes, with its wait for the markers of the one before."""
+    for _ in range(ROUNDS):
+        began_s = time.perf_counter()
+        producer.begin(topic)
+        producer.commit()
+        yield time.perf_counter() - began_s
+
+
+def p99(seconds: Iterable[float]) -> float:
+    ordered = sorted(seconds)
+    return ordered[len(ordered) * 99 // 100]
 
 
 def coordinator(cluster: BarnabasCluster) -> int:
@@ -77,8 +107,8 @@ def test_transactions_that_end_while_a_leader_hangs_complete_once_another_broker
         cluster.create_topic("t", assignment=[[hanging, other]])
         broker = cluster.brokers[coordinating]
         with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as connection:
-            producers = Producers(connection)
-            producers.begin(TRANSACTIONS, "t")
+            producers = Producers(connection, names(TRANSACTIONS))
+            producers.begin("t")
             cluster.pause(hanging)
             try:
                 producers.commit()
@@ -90,3 +120,29 @@ def test_transactions_that_end_while_a_leader_hangs_complete_once_another_broker
             finally:
                 cluster.resume(hanging)
         assert cluster.logs_text([coordinating]).count(TIMED_OUT) == timeouts, "markers wait for the broker that hangs"
+
+
+def test_a_transaction_does_not_wait_for_others_whose_leader_hangs(tmp_path: Path) -> None:
+    with barnabas_cluster(tmp_path, brokers=2, properties=COORDINATED) as cluster:
+        coordinating = coordinator(cluster)
+        hanging = 1 - coordinating
+        cluster.create_topic("t", assignment=[[hanging]])
+        cluster.create_topic("healthy", assignment=[[coordinating]])
+        broker = cluster.brokers[coordinating]
+        with socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) as connection:
+            stuck, producer = Producers(connection, names(STUCK)), Producers(connection, ["healthy"])
+            alone_s = p99(seconds_each(producer, "healthy"))
+            stuck.begin("t")
+            cluster.pause(hanging)
+            try:
+                stuck.commit()
+                beside_s = p99(seconds_each(producer, "healthy"))
+                assert stuck.incomplete() >= STUCK, "no marker can be written"
+            finally:
+                cluster.resume(hanging)
+            took(
+                f"p99 of a transaction beside {STUCK} that cannot end ({alone_s:.5f} s alone)",
+                beside_s,
+                TIMES_ALONE_MAX * alone_s,
+            )
+            wait_for(stuck.incomplete, lambda count: count == 0)

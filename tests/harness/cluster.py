@@ -113,7 +113,7 @@ class RunningCluster:
         """Return one broker's answer to a request of `kafka.protocol`. Raises OSError if it does not answer in time."""
         return ask(self.brokers[number].port, request, version, host=self.brokers[number].host)
 
-    def alive(self, as_told_by: int) -> set[int]:
+    def _alive(self, as_told_by: int) -> set[int]:
         """Return the brokers that this one counts as alive; none if it does not answer."""
         with suppress(OSError):
             answer = self.ask(as_told_by, DescribeClusterRequest(), DESCRIBE_CLUSTER_VERSION)
@@ -124,7 +124,7 @@ class RunningCluster:
         """Wait until each running broker counts all running ones as alive. Raises AssertionError after the deadline."""
         expected = set(self.running)
         wait_for(
-            lambda: {number: self.alive(number) for number in expected},
+            lambda: {number: self._alive(number) for number in expected},
             lambda told: all(expected <= alive for alive in told.values()),
             seconds_max,
         )
@@ -175,7 +175,7 @@ class RunningCluster:
         """Return the broker that leads a partition; -1 if there is none."""
         return self.partition(topic, partition).leader
 
-    def reassign(self, topic: str, replicas: Sequence[int] | None, partition: int = 0) -> int:
+    def reassign(self, topic: str, replicas: list[int] | None, partition: int = 0) -> int:
         """Start to move a partition, even to a broker that is down, or cancel its move; return the error code.
 
         The request goes to the broker that `describe` asks. An admin client that connects after a death may choose
