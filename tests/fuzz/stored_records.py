@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import records
-from barnabas_broker.coordinators.groups.records import GroupMetadata, OffsetKey, StoredMember
+from barnabas_broker.coordinators.groups import messages
+from barnabas_broker.coordinators.groups.messages import GroupMetadata, OffsetKey, StoredMember
 from barnabas_broker.coordinators.modern.records import (
     SHARE_KINDS,
     Current,
@@ -39,7 +39,7 @@ def hostile_record(random: Random, groups: tuple[str, ...] = GROUPS) -> tuple[st
     if random.random() < 0.5:
         key, value = _offset_key(random, group_id), _offset(random)
     else:
-        key, value = records.encode_group_key(group_id), _group(random)
+        key, value = messages.encode_group_key(group_id), _group(random)
     if random.random() < 0.4:
         key, value = _modern(random, group_id)
     if random.random() < 0.05:
@@ -71,7 +71,9 @@ def _modern(random: Random, group_id: str) -> tuple[bytes, bytes]:
 
 
 def _offset_key(random: Random, group_id: str) -> bytes:
-    key = records.encode_offset_key(OffsetKey(group_id, random.choice(TOPICS), random.choice((0, 0, 1, 2, 99, -1, -5))))
+    key = messages.encode_offset_key(
+        OffsetKey(group_id, random.choice(TOPICS), random.choice((0, 0, 1, 2, 99, -1, -5)))
+    )
     return struct.pack(">h", random.choice((0, 1, 1, 1, 3, -1))) + key[2:]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionRecord
+from barnabas_broker.coordinators.transactions.decisions import Transaction, TransactionRecord
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 from harness.apache_kafka import SINGLE_NODE, Node, format_log_dirs

@@ -10,7 +10,7 @@ from barnabas_broker.coordinators.groups.classic_members import Upgrade, upgrade
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import Current, Kind
 from barnabas_broker.coordinators.modern.shard import ModernGroups
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.errors import ErrorCode
 
 

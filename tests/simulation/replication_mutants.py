@@ -7,10 +7,10 @@ from unittest.mock import patch
 
 import msgspec
 
-from barnabas_broker.coordinators.groups import offsets
-from barnabas_broker.coordinators.groups.group import Group
+from barnabas_broker.coordinators.groups import coordinator
+from barnabas_broker.coordinators.groups.group import Group, check_commit
 from barnabas_broker.coordinators.groups.shard import GroupTables
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_broker.metadata.controller import controller, deletions
 from barnabas_broker.metadata.controller.decisions import elections, fencing
 from barnabas_broker.metadata.controller.decisions.elections import Rules
@@ -228,12 +228,11 @@ def advances_with_too_few_in_sync() -> Iterator[None]:
 @contextmanager
 def takes_commits_of_old_generations() -> Iterator[None]:
     """Whoever is a member may commit, though its partitions have another owner by now."""
-    check_commit = offsets.check_commit
 
     def mistaken(group: Group, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
         return check_commit(group, member_id, instance_id, max(generation, group.generation), now)
 
-    with patch.object(offsets, "check_commit", mistaken):
+    with patch.object(coordinator, "check_commit", mistaken):
         yield
 
 

@@ -9,18 +9,20 @@ from unittest.mock import patch
 from barnabas_broker.app import coordinators as app_coordinators
 from barnabas_broker.coordinators.groups import coordinator as group_coordinator
 from barnabas_broker.coordinators.runtime.writer import LoadedRecords
-from barnabas_broker.coordinators.transactions import decisions, gate, shard
-from barnabas_broker.coordinators.transactions.decisions import Decision, abort, end, init_producer_id
-from barnabas_broker.coordinators.transactions.leader_queues import Deleted, state_of
-from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.shard import TransactionShard
-from barnabas_broker.coordinators.transactions.transaction import (
+from barnabas_broker.coordinators.transactions import coordinator, decisions, gate
+from barnabas_broker.coordinators.transactions.coordinator import TransactionShard
+from barnabas_broker.coordinators.transactions.decisions import (
     IDLE,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     PREPARED,
+    Decision,
     Transaction,
+    abort,
+    end,
+    init_producer_id,
 )
+from barnabas_broker.coordinators.transactions.marker_sender import Deleted, MarkerSender, state_of
 from barnabas_broker.handlers import fetch, partition_offsets, pending_produce, produce
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
@@ -75,7 +77,7 @@ def fences_without_a_new_epoch() -> Iterator[None]:
     with (
         patch.object(decisions, "init_producer_id", mistaken),
         patch.object(decisions, "abort", end_in_the_same_epoch),
-        patch.object(shard, "abort", end_in_the_same_epoch),
+        patch.object(coordinator, "abort", end_in_the_same_epoch),
     ):
         yield
 
@@ -225,7 +227,7 @@ def answers_an_end_before_it_is_committed() -> Iterator[None]:
 @contextmanager
 def never_ends_what_timed_out() -> Iterator[None]:
     """The transaction of a producer that is gone stays open."""
-    with patch.object(shard, "is_timed_out", lambda *_: False):
+    with patch.object(coordinator, "is_timed_out", lambda *_: False):
         yield
 
 

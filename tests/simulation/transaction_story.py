@@ -10,7 +10,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from barnabas_broker.coordinators.transactions.transaction import IDLE
+from barnabas_broker.coordinators.transactions.decisions import IDLE
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError
 from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE

@@ -11,13 +11,13 @@ from manual_persister import ManualPersister
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import (
     CommitRequest,
+    CommittedOffset,
     JoinReply,
     JoinRequest,
     MemberIdentity,
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.records import CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment

@@ -12,7 +12,7 @@ from group_script import subscription
 from kafka.protocol import admin, consumer, metadata, producer
 from msgspec.structs import replace
 
-from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler

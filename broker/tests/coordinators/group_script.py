@@ -14,7 +14,7 @@ A new member of client `a` gets the id `a-1`; the next new id ends in `-2`. Resu
 import struct
 from collections.abc import Callable, Iterator
 
-from barnabas_broker.coordinators.groups import membership, offsets, rebalance
+from barnabas_broker.coordinators.groups import group, membership, rebalance
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     Append,
@@ -28,7 +28,7 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.modern.records import MemberProtocol
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.errors import ErrorCode
 
@@ -134,7 +134,7 @@ class GroupPlayer:
     def do_commit(self, words: list[str]) -> None:
         member_id, _, generation = words
         name = "" if member_id == "stranger" else member_id
-        self.said.append(offsets.check_commit(self.group, name, None, int(generation), self.now).name)
+        self.said.append(group.check_commit(self.group, name, None, int(generation), self.now).name)
 
     def do_leave(self, words: list[str]) -> None:
         identities = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.coordinators.runtime.alarms import Alarms
+from barnabas_broker.coordinators.runtime.turns import Alarms
 from harness.manual_clock import UP_MS, ManualClock
 from harness.manual_timers import ManualTimers
 

@@ -8,8 +8,7 @@ import pytest
 from consumer_world import GROUP, Consumer, group_of, settle
 from coordinator_world import World
 
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode

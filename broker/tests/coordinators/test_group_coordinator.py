@@ -8,7 +8,7 @@ from group_script import AT_ONCE, subscription
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommittedOffset
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.groups.records import (
+from barnabas_broker.coordinators.groups.messages import (
     CommittedOffset,
     GroupKey,
     GroupMetadata,
@@ -20,7 +20,7 @@ from barnabas_broker.coordinators.groups.records import (
     encode_offset,
     encode_offset_key,
 )
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord
 
 OFFSET_KEY = OffsetKey("flights-readers", "flights", 5)
 OFFSET_KEY_BYTES = bytes.fromhex("0001000f666c69676874732d726561646572730007666c696768747300000005")

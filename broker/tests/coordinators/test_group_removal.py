@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from coordinator_world import Client, World, stable
 
-from barnabas_broker.coordinators.groups.records import decode_key
+from barnabas_broker.coordinators.groups.messages import decode_key
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import JoinedMember
-from barnabas_broker.coordinators.groups.records import decode
+from barnabas_broker.coordinators.groups.messages import JoinedMember, decode
 from barnabas_broker.coordinators.groups.shard import GroupTables
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode

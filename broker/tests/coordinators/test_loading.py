@@ -7,7 +7,7 @@ from coordinator_world import Client, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey, decode
+from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupRecord, OffsetKey, decode
 from barnabas_broker.coordinators.groups.shard import RecordDecoder
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_core.errors import ErrorCode

@@ -8,7 +8,7 @@ import pytest
 from asked_in_turns import MANY, MOST, SlowClock, ask
 from coordinator_world import Client, World
 
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.messages import (

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from coordinator_world import Client, World
 
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_core.errors import ErrorCode
 from harness.soak import size, took
 

@@ -10,8 +10,8 @@ import pytest
 from placed_topics import PlacedTopics
 
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
+from barnabas_broker.coordinators.transactions.decisions import TransactionCounts
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.key_values import Marker

@@ -12,8 +12,7 @@ from group_script import subscription
 
 from barnabas_broker.coordinators.groups.classic_members import assignment
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -21,7 +21,7 @@ from barnabas_broker.coordinators.modern.records import (
     TopicShare,
     decode,
 )
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord
 from barnabas_broker.wire.encoder import encoder
 
 T = UUID(int=7)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.deadline import PATIENCE_S
 

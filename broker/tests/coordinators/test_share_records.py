@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord
 from barnabas_broker.coordinators.share_state.share_state import (
     SharePartitionKey,
     ShareRecord,

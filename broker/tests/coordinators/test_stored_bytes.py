@@ -9,7 +9,7 @@ from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups import membership
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.records import (
+from barnabas_broker.coordinators.groups.messages import (
     CommittedOffset,
     GroupMetadata,
     OffsetKey,

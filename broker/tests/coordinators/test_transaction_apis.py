@@ -13,7 +13,7 @@ from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRe
 from kafka.protocol.api_message import ApiMessage
 from transaction_world import FLIGHTS, TIMEOUT_MS, TransactionWorld
 
-from barnabas_broker.coordinators.producer_ids import ProducerIds
+from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses

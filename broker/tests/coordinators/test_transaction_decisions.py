@@ -6,8 +6,17 @@ import pytest
 
 from barnabas_broker.coordinators.transactions.decisions import (
     BUSY,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
     NOBODY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
     Decision,
+    Transaction,
+    TransactionState,
     abort,
     add_partitions,
     completed,
@@ -16,17 +25,6 @@ from barnabas_broker.coordinators.transactions.decisions import (
     is_expired,
     is_timed_out,
     verify,
-)
-from barnabas_broker.coordinators.transactions.transaction import (
-    COMPLETE_ABORT,
-    COMPLETE_COMMIT,
-    EMPTY,
-    ONGOING,
-    PREPARE_ABORT,
-    PREPARE_COMMIT,
-    PREPARED,
-    Transaction,
-    TransactionState,
 )
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_broker.coordinators.transactions.transaction import (
+from barnabas_broker.coordinators.transactions.decisions import (
     DEAD,
     ONGOING,
     MalformedTransaction,

@@ -1,6 +1,6 @@
 """Scenarios of the transactional id `pay` and its coordinator, as documents (`harness.scenarios`).
 
-Producers are `ID/EPOCH`. The scenarios contain all rows of the table of states (`transaction.py`).
+Producers are `ID/EPOCH`. The scenarios contain all rows of the table of states (`decisions.py`).
 """
 
 from pathlib import Path

@@ -9,8 +9,7 @@ import pytest
 from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.group import GroupState
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -7,10 +7,8 @@ from coordinator_world import MemoryLog
 
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
-from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
-from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
-from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
+from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator, TransactionEnvironment
+from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision, TransactionCounts
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode

@@ -12,8 +12,7 @@ from one_replica import at_once
 from barnabas_broker.app.coordinators import ImageTopics
 from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment

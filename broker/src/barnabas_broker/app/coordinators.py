@@ -11,10 +11,8 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
 from barnabas_broker.coordinators.modern.shard import ModernEnvironment
 from barnabas_broker.coordinators.modern.targets import KnownTopic
-from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment
-from barnabas_broker.coordinators.runtime.runtime import Runtime
-from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
+from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
 from barnabas_broker.coordinators.share_delivery.dead_letters import (
@@ -26,12 +24,14 @@ from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnviron
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.share_state.shard import ShareStateCounts, ShareStateEnvironment
-from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import (
+    ProducerIds,
+    TransactionCoordinator,
+    TransactionEnvironment,
+)
+from barnabas_broker.coordinators.transactions.decisions import TransactionCounts
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
-from barnabas_broker.coordinators.transactions.leader_queues import state_of
-from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender
-from barnabas_broker.coordinators.transactions.shard import TransactionEnvironment
-from barnabas_broker.coordinators.transactions.transaction import TransactionCounts
+from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender, state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted

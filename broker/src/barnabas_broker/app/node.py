@@ -30,10 +30,10 @@ from barnabas_broker.app.wiring import (
     make_log_manager,
     make_mover,
 )
-from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers, LinkEnvironment
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
+from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, IgnoredConfig

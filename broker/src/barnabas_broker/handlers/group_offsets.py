@@ -19,8 +19,7 @@ from itertools import compress
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

@@ -19,12 +19,11 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
-from barnabas_broker.coordinators.producer_ids import ProducerIds
 from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.persister import SharePersister
-from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas_broker.coordinators.transactions.coordinator import ProducerIds, TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.client_quotas import ClientQuotas

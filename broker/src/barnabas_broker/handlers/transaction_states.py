@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from barnabas_broker.coordinators.name_patterns import NamePattern
-from barnabas_broker.coordinators.transactions.transaction import Transaction, TransactionState, state_name
+from barnabas_broker.coordinators.transactions.decisions import Transaction, TransactionState, state_name
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

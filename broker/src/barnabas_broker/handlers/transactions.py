@@ -29,12 +29,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from inspect import isawaitable
 from typing import Any, Final
 
-from barnabas_broker.coordinators.groups.messages import CommitRequest
-from barnabas_broker.coordinators.groups.records import CommittedOffset
-from barnabas_broker.coordinators.transactions.decisions import BUMPING_VERSION, NOBODY, Decision
+from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
+from barnabas_broker.coordinators.transactions.decisions import BUMPING_VERSION, NO_PRODUCER_ID, NOBODY, Decision
 from barnabas_broker.coordinators.transactions.gate import Codes
-from barnabas_broker.coordinators.transactions.leader_queues import state_of
-from barnabas_broker.coordinators.transactions.transaction import NO_PRODUCER_ID
+from barnabas_broker.coordinators.transactions.marker_sender import state_of
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.client_rights import rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

@@ -17,15 +17,16 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     CONSUMER_PROTOCOL_TYPE,
+    GroupMetadata,
     JoinReply,
     JoinRequest,
     LeaveResult,
     Member,
     MemberIdentity,
+    StoredMember,
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, Beat, BeatWorld, heartbeat
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, GroupChange, ModernMember
 from barnabas_broker.coordinators.modern.records import (
@@ -38,8 +39,7 @@ from barnabas_broker.coordinators.modern.records import (
     TargetEpoch,
 )
 from barnabas_broker.coordinators.modern.targets import Topics, begin_session, metadata_hash, remove
-from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord, Now
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import MalformedRequest

@@ -5,9 +5,11 @@ from functools import partial
 from typing import Final
 
 from barnabas_broker.coordinators.groups import classic_members
-from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups.group import Group, GroupState, knows_member_epochs
 from barnabas_broker.coordinators.groups.messages import (
     CommitRequest,
+    GroupKey,
+    GroupRecord,
     JoinReply,
     JoinRequest,
     LeaveResult,
@@ -15,8 +17,6 @@ from barnabas_broker.coordinators.groups.messages import (
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.offsets import knows_member_epochs
-from barnabas_broker.coordinators.groups.records import GroupKey, GroupRecord
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.modern.consumer_heartbeat import (
     JOIN_EPOCH,

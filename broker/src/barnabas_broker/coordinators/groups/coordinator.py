@@ -9,30 +9,37 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.groups import consumer_groups, membership, offsets, rebalance, removal
-from barnabas_broker.coordinators.groups.group import Group, GroupState
+from barnabas_broker.coordinators.groups import consumer_groups, membership, rebalance, removal
+from barnabas_broker.coordinators.groups.group import (
+    Group,
+    GroupState,
+    check_commit,
+    check_transactional_commit,
+    check_unknown_group_commit,
+    following,
+)
 from barnabas_broker.coordinators.groups.messages import (
     NO_GENERATION,
     CommitRequest,
+    CommittedOffset,
+    GroupRecord,
     JoinReply,
     JoinRequest,
     LeaveResult,
     MemberIdentity,
+    OffsetKey,
     Step,
     SyncReply,
     SyncRequest,
 )
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.removal import expire
 from barnabas_broker.coordinators.groups.shard import Counters, GroupEnvironment, GroupShard
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.consumer_heartbeat import check as check_beat
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, ModernState
 from barnabas_broker.coordinators.modern.targets import chosen_assignor
-from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.coordinators.runtime.runtime import Runtime
-from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
-from barnabas_broker.coordinators.runtime.turns import Turns
+from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
+from barnabas_broker.coordinators.runtime.turns import Now, Turns
 from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.coordinators.share.share_groups import PartitionErrors, ShareEnvironment
 from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat, check
@@ -248,7 +255,7 @@ class GroupCoordinator:
         records = [
             GroupRecord(
                 OffsetKey(request.group_id, *partition),
-                offsets.following(offset, before.get(partition), request.member_id, now.wall_ms),
+                following(offset, before.get(partition), request.member_id, now.wall_ms),
             )
             for (partition, offset), check in zip(request.offsets, checks, strict=True)
             if check is ErrorCode.NONE
@@ -410,10 +417,10 @@ def _check_commit(shard: GroupShard, request: CommitRequest, now: Now) -> ErrorC
         return ErrorCode.GROUP_ID_NOT_FOUND
     group = shard.tables.groups.get(request.group_id)
     if group is not None and request.producer is not None:
-        return offsets.check_transactional_commit(group, request.member_id, request.instance_id, request.generation)
+        return check_transactional_commit(group, request.member_id, request.instance_id, request.generation)
     if group is None:
-        return offsets.check_unknown_group_commit(request)
-    return offsets.check_commit(group, request.member_id, request.instance_id, request.generation, now)
+        return check_unknown_group_commit(request)
+    return check_commit(group, request.member_id, request.instance_id, request.generation, now)
 
 
 def _check_named(group_id: str) -> None:

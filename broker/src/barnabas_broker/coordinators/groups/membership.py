@@ -16,7 +16,7 @@ from barnabas_broker.coordinators.groups.messages import (
     Token,
 )
 from barnabas_broker.coordinators.groups.rebalance import group_metadata
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.errors import ErrorCode
 
 

@@ -12,19 +12,19 @@ from barnabas_broker.coordinators.groups.group import Group, GroupState, JoinDea
 from barnabas_broker.coordinators.groups.messages import (
     NO_MEMBER_ID,
     Append,
+    GroupMetadata,
     JoinReply,
     JoinRequest,
     Member,
     StaticRejoin,
     Step,
+    StoredMember,
     SyncReply,
     Token,
     subscribed_topics,
 )
-from barnabas_broker.coordinators.groups.records import GroupMetadata, StoredMember
 from barnabas_broker.coordinators.modern.records import MemberProtocol
-from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord, Now
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ErrorCode
 

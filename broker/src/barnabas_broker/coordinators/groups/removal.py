@@ -13,13 +13,18 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.consumer_groups import make_room
-from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.offsets import Offsets, check_delete_group, check_delete_offsets, expiries
-from barnabas_broker.coordinators.groups.records import CommittedOffset, GroupKey, GroupRecord, OffsetKey
+from barnabas_broker.coordinators.groups.group import (
+    Group,
+    GroupState,
+    Offsets,
+    check_delete_group,
+    check_delete_offsets,
+    expiries,
+)
+from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupKey, GroupRecord, OffsetKey
 from barnabas_broker.coordinators.groups.shard import GroupShard
 from barnabas_broker.coordinators.modern.group import ConsumerGroup
-from barnabas_broker.coordinators.runtime.alarms import Now
-from barnabas_broker.coordinators.runtime.turns import Pace, portions
+from barnabas_broker.coordinators.runtime.turns import Now, Pace, portions
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -7,7 +7,7 @@ timer for each group (`Group.wake_ms`). The module `removal` removes groups and 
 Only records change the durable state of `GroupTables`: `apply` is called for each record that is committed, and for the
 records that are loaded from the log. State that is not stored, such as the deadlines of a group, is in `groups`.
 
-While a partition is loaded, `RecordDecoder` decodes offset commits in their most frequent format; the module `records`
+While a partition is loaded, `RecordDecoder` decodes offset commits in their most frequent format; the module `messages`
 decodes all other records. A name or topic id that occurs in many records is decoded only once, and is one object in
 memory.
 """
@@ -24,29 +24,32 @@ from uuid import UUID
 
 from barnabas_broker.coordinators.groups import classic_members, membership, rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
-from barnabas_broker.coordinators.groups.messages import Append, JoinReply, Step, SyncReply, Token
-from barnabas_broker.coordinators.groups.rebalance import restore_group
-from barnabas_broker.coordinators.groups.records import (
+from barnabas_broker.coordinators.groups.messages import (
     TOPIC_ID_FOLLOWS,
+    Append,
     CommittedOffset,
     GroupKey,
     GroupMetadata,
     GroupRecord,
+    JoinReply,
     OffsetKey,
+    Step,
+    SyncReply,
+    Token,
     check_partition,
     decode,
     decode_key,
     decode_offset,
     encode_offset_key,
 )
+from barnabas_broker.coordinators.groups.rebalance import restore_group
 from barnabas_broker.coordinators.modern.consumer_heartbeat import plan
 from barnabas_broker.coordinators.modern.group import ConsumerGroup, tombstones
 from barnabas_broker.coordinators.modern.records import ModernRecord
 from barnabas_broker.coordinators.modern.records import decode as decode_modern
 from barnabas_broker.coordinators.modern.shard import GroupRules, ModernEnvironment, ModernGroups
-from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
 from barnabas_broker.coordinators.runtime.shard import LeftOut
-from barnabas_broker.coordinators.runtime.turns import Turns, portions
+from barnabas_broker.coordinators.runtime.turns import Alarms, Now, Turns, portions
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, PartitionWriter
 from barnabas_broker.coordinators.share.share_groups import ShareEnvironment, ShareGroups
 from barnabas_broker.metadata.model import TombstoneDocument

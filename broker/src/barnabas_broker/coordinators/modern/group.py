@@ -28,7 +28,7 @@ from barnabas_broker.coordinators.modern.records import (
     TargetEpoch,
     Value,
 )
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.errors import ApiError, ErrorCode
 
 FIRST_EPOCH: Final = 1

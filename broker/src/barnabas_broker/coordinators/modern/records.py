@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import Assignment
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord, encode_string, read_string
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord, encode_string, read_string
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import Encoded, encoder
 from barnabas_broker.wire.framing import NO_TAGS, MalformedRequest, encode_unsigned_varint, write_count

@@ -24,10 +24,8 @@ from barnabas_broker.coordinators.modern.targets import (
     restart_timeouts,
     write_target_epoch,
 )
-from barnabas_broker.coordinators.runtime.alarms import Alarms, Now
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
 from barnabas_broker.coordinators.runtime.shard import LeftOut
-from barnabas_broker.coordinators.runtime.turns import Job, Turns
+from barnabas_broker.coordinators.runtime.turns import Alarms, Job, MalformedRecord, Now, Turns
 from barnabas_broker.coordinators.runtime.writer import Encodable, PartitionWriter
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import GroupConfig, MemberConfig

@@ -8,7 +8,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.modern.assignors import Assignment, AssignmentInSteps, Subscriber
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup, ModernMember
 from barnabas_broker.coordinators.modern.records import GroupEpoch, Kind, MemberState, TargetEpoch
-from barnabas_broker.coordinators.runtime.alarms import Now
+from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.config.group_configs import MemberConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import InSteps, at_once

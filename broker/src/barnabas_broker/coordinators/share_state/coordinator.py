@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from uuid import UUID
 
-from barnabas_broker.coordinators.runtime.runtime import Runtime
-from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
+from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
 from barnabas_broker.coordinators.share_state.shard import OnOutcome, ShareStateEnvironment, ShareStateShard
 from barnabas_broker.coordinators.share_state.share_state import (
     InitializeEntry,

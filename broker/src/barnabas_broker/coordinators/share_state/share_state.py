@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.coordinators.runtime.record_strings import MalformedRecord
+from barnabas_broker.coordinators.runtime.turns import MalformedRecord
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
 from barnabas_broker.wire.framing import MalformedRequest

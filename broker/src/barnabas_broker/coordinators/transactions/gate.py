@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import Decision
-from barnabas_broker.coordinators.transactions.leader_queues import LeaderQueues, state_of
+from barnabas_broker.coordinators.transactions.marker_sender import LeaderQueues, state_of
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.shown_documents import ImageChange

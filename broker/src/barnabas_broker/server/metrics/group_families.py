@@ -17,8 +17,7 @@ from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.share_delivery.led_partition import DeliveryCounts, LedPartition
 from barnabas_broker.coordinators.share_delivery.window import RecordState
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
-from barnabas_broker.coordinators.transactions.transaction import (
+from barnabas_broker.coordinators.transactions.decisions import (
     DEAD,
     ONGOING,
     PREPARED,
@@ -26,6 +25,7 @@ from barnabas_broker.coordinators.transactions.transaction import (
     TransactionState,
     state_name,
 )
+from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
