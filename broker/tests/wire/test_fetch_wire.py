@@ -15,7 +15,7 @@ from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 from message_samples import MemoryFile
 
-from barnabas_broker.wire.apis import FETCHED_MAX
+from barnabas_broker.wire.apis import LED_MAX
 from barnabas_broker.wire.fetch import (
     FetchPartition,
     FetchResult,
@@ -279,7 +279,7 @@ def test_a_request_with_changed_bytes_is_parsed_or_malformed(version: int, data:
 
 @pytest.mark.parametrize("version", [4, 12])
 def test_more_partitions_than_any_client_has_are_malformed(version: int) -> None:
-    asked = [("t", uuid.UUID(int=1), [FetchPartition(1, 2, 3, 4, 5, 6)] * (FETCHED_MAX // 2))]
+    asked = [("t", uuid.UUID(int=1), [FetchPartition(1, 2, 3, 4, 5, 6)] * (LED_MAX // 2))]
     body = encoded_request(version, asked * 2, [])
-    with pytest.raises(MalformedRequest, match=str(FETCHED_MAX + 2)):
+    with pytest.raises(MalformedRequest, match=str(LED_MAX + 2)):
         parse_fetch(memoryview(body), 0, len(body), version)

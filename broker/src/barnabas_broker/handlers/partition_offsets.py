@@ -199,16 +199,21 @@ async def delete_records(
     """
     topics = await _delete_in_turns(environment, request)
     answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
-    begun = [each for _, deletions in topics for each in deletions]
-    unknown = [each async for each in answer.over(begun) if not each.look()]
+    begun = (each for _, deletions in topics for each in deletions)
+    unknown = [each async for each in answer.along(begun) if not each.look()]
     if unknown:
         await _followers(environment, unknown, request.timeout_ms / 1000)
-    results = [await _deleted_topic_result(answer, name, deletions) async for name, deletions in answer.over(topics)]
+    results = [await _deleted_topic_result(answer, name, deletions) async for name, deletions in answer.along(topics)]
+    for _, deletions in topics:
+        answer.turn.kept += deletions
+        deletions.clear()
     return DeleteRecordsResponse(topics=results)
 
 
 class _PartitionDeletion:
     """The deletion of records in one partition; the constructor deletes the records on this broker, the leader."""
+
+    __slots__ = ("_environment", "_result", "_target", "index", "partition")
 
     def __init__(self, environment: HandlerEnvironment, name: str, index: int, offset: int) -> None:
         self.index = index
@@ -316,10 +321,10 @@ async def _delete_in_turns(
             topic.name,
             [
                 _PartitionDeletion(environment, topic.name, each.partition_index, each.offset)
-                async for each in turn.over(topic.partitions)
+                async for each in turn.along(topic.partitions)
             ],
         )
-        async for topic in turn.over(request.topics)
+        async for topic in turn.along(request.topics)
     ]
 
 

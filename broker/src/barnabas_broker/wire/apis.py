@@ -14,8 +14,8 @@ SHARE_STATES_MAX: Final = 20_000
 """The maximum number of array elements in a request of a broker to a share coordinator, which has a few thousand."""
 NAMES_MAX: Final = 10_000
 """The maximum number of array elements in any other request, for example of groups, users or ACLs."""
-FETCHED_MAX: Final = 30_000
-"""The maximum number of topics and partitions in a Fetch."""
+LED_MAX: Final = 30_000
+"""The maximum number of topics and partitions in a Fetch or DeleteRecords, which goes to the leader of all of them."""
 
 
 class ApiSpec(NamedTuple):
@@ -54,7 +54,7 @@ SASL_AUTHENTICATE: Final = 36
 
 _SPECS: Final = (
     ApiSpec(PRODUCE, "Produce", 3, 13, 9),
-    ApiSpec(FETCH, "Fetch", 4, 18, 12, FETCHED_MAX),
+    ApiSpec(FETCH, "Fetch", 4, 18, 12, LED_MAX),
     ApiSpec(2, "ListOffsets", 1, 11, 6, PARTITIONS_MAX),
     ApiSpec(3, "Metadata", 0, 13, 9, PARTITIONS_MAX),
     ApiSpec(8, "OffsetCommit", 2, 10, 8, PARTITIONS_MAX),
@@ -70,7 +70,7 @@ _SPECS: Final = (
     ApiSpec(API_VERSIONS, "ApiVersions", 0, 5, 3),
     ApiSpec(19, "CreateTopics", 2, 7, 5, PARTITIONS_MAX),
     ApiSpec(20, "DeleteTopics", 1, 6, 4, NAMED_TOPICS_MAX),
-    ApiSpec(21, "DeleteRecords", 0, 2, 2, PARTITIONS_MAX),
+    ApiSpec(21, "DeleteRecords", 0, 2, 2, LED_MAX),
     ApiSpec(22, "InitProducerId", 0, 5, 2),
     ApiSpec(23, "OffsetForLeaderEpoch", 2, 4, 4, PARTITIONS_MAX),
     ApiSpec(24, "AddPartitionsToTxn", 0, 5, 3),

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from barnabas_broker.wire.apis import API_SPECS, FETCH, FETCHED_MAX
+from barnabas_broker.wire.apis import API_SPECS, FETCH, LED_MAX
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
     HANDLED_BYTES,
@@ -70,7 +70,7 @@ _NOTHING_ELSE: Final = b"\0\0\1\1\0"
 _ONE: Final = 2
 """The encoded length prefix of a compact array with one element: the number of elements plus 1."""
 TOPICS_MAX: Final = 15_000
-"""The maximum number of topics in a Fetch request; its partitions are counted beside FETCHED_MAX."""
+"""The maximum number of topics in a Fetch request; its partitions are counted beside LED_MAX."""
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
@@ -247,7 +247,7 @@ def _parse_topics(data: memoryview, position: int, version: int) -> tuple[list[F
             name, position = read_name(data, position, flexible=flexible)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements, FETCHED_MAX)
+        _check_elements(elements, LED_MAX)
         if flexible:
             partitions, position = _parse_flexible_partitions(data, position, count)
             position = skip_tagged_fields(data, position) if data[position] else position + 1
@@ -272,7 +272,7 @@ def _topics_in_steps(
         name, topic_id, position = _read_key(data, position, version)
         partition_count, position = read_count(data, position, flexible=flexible)
         elements += partition_count
-        _check_elements(elements, FETCHED_MAX)
+        _check_elements(elements, LED_MAX)
         partitions: list[FetchPartition] = []
         for begin in range(0, max(partition_count, 1), STEP_ELEMENTS):
             some, position = _parse_partitions(data, position, min(partition_count - begin, STEP_ELEMENTS), version)
@@ -364,7 +364,7 @@ def _forgotten_in_steps(
         name, topic_id, position = _read_key(data, position, version)
         count, position = read_count(data, position, flexible=flexible)
         elements += count
-        _check_elements(elements, FETCHED_MAX)
+        _check_elements(elements, LED_MAX)
         forgotten.append(ForgottenTopic(name, topic_id, struct.unpack_from(f">{count}i", data, position)))
         position += 4 * count
         if flexible:
