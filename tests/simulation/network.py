@@ -135,6 +135,7 @@ class Connection:
     def __init__(self, network: Network, source: Host, target: str, on_closed: Callable[[str], None]) -> None:
         self._network = network
         self.source = source
+        self._target = target
         self._on_closed: Callable[[str], None] | None = on_closed
         self._waiting: deque[Callable[[memoryview], None]] = deque()
         self._out = _Lane(network, source.name, target)
@@ -149,8 +150,12 @@ class Connection:
 
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
         """Send a framed request; the callback gets the answer without its size."""
-        channel = self.channel
+        channel, network = self.channel, self._network
         if channel is None:
+            return
+        if network.servers.get(self._target, channel.server) is not channel.server:
+            # A machine that is up again after a power cut does not know the connection.
+            network.loop.call_later(network.delay_s(), lambda: self.breaks("reset by peer"))
             return
         self._waiting.append(on_response)
         data = bytes(frame)
