@@ -66,6 +66,11 @@ def describe_share_offsets(group_ids: Iterable[str]) -> list[Any]:
     ]
 
 
+def known_lag(partition: Any) -> int | None:
+    """Return the lag in a response to such a request, or None if the coordinator does not know it."""
+    return None if partition.lag == UNKNOWN else int(partition.lag)
+
+
 def alter_share_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> Any:
     """Return the request that sets start offsets of a share group without members."""
     request: Any = AlterShareGroupOffsetsRequest

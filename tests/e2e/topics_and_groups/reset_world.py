@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import ShareConsumer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from msgspec.structs import replace
 
 from barnabas_kafka.connection import connected_client
 from barnabas_lag.evaluation.lags import GroupLags
 from barnabas_operator.app.cluster_options import SystemClock
+from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.conditions import Refusal, time_text
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.observed_group import GroupSeen
+from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, OffsetResets
 from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.resources.api_objects import resource_of
@@ -167,22 +169,57 @@ class ResetWorld:
             client.close()
 
     def _run_pods(self) -> None:
-        consumer: Consumer | None = None
+        consumer: Any = None
         while not self._ended.wait(LOOK_S):
             wanted = self.target()["spec"]["replicas"] > 0
             if wanted and consumer is None:
-                consumer = self.client.consumer(self.name, client_id="pod")
+                consumer = self._joined()
                 consumer.subscribe([self.name])
             elif not wanted and consumer is not None:
                 consumer.close()
                 consumer = None
             if consumer is not None:
-                consumer.poll(0.05)
+                self._work(consumer)
         if consumer is not None:
             consumer.close()
+
+    def _joined(self) -> Any:
+        return self.client.consumer(self.name, client_id="pod")
+
+    def _work(self, consumer: Any) -> None:
+        consumer.poll(0.05)
 
     def close(self) -> None:
         """End all consumers."""
         self._ended.set()
         if self._pods.is_alive():
             self._pods.join(PATIENCE_S)
+
+
+class ShareWorld(ResetWorld):
+    """A share group that begins at the earliest record, and a worker that accepts all."""
+
+    def __init__(self, plane: ControlPlane, bootstrap: str, name: str) -> None:
+        super().__init__(plane, bootstrap, name)
+        self.accepted = 0
+        """The number of records that the worker got; it accepts them with its next poll."""
+        earliest = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.GROUP, name, incremental_configs=[earliest])
+        self.client.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+
+    def members(self) -> int:
+        return len(self.described().members)
+
+    def described(self) -> GroupDescription:
+        """Return the group as its coordinator describes it to the operator."""
+        client = connected_client(self.bootstrap, PATIENCE_S, "the-test")
+        try:
+            return GroupAdmin(client, nullcontext).describe([self.name]).groups[self.name]
+        finally:
+            client.close()
+
+    def _joined(self) -> Any:
+        return ShareConsumer({**self.client.settings, "group.id": self.name, "client.id": "pod"})
+
+    def _work(self, consumer: Any) -> None:
+        self.accepted += sum(message.error() is None for message in consumer.poll(0.05))

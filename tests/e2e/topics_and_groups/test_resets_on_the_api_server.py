@@ -17,7 +17,7 @@ from barnabas_operator.kafka.group_admin import preview
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
-from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, ResetWorld
+from e2e.topics_and_groups.reset_world import COMMITTED, RECORDS, REPLICAS, ResetWorld, ShareWorld
 from e2e.webhook_server import webhook
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for
@@ -38,7 +38,8 @@ NewWorld = Callable[[], ResetWorld]
 def quick_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A broker whose groups do not wait for more members."""
     alone = {"broker.id": "0", "offsets.topic.replication.factor": "1"}
-    properties = {**alone, "group.initial.rebalance.delay.ms": "0"}
+    of_share_groups = {"share.coordinator.state.topic.replication.factor": "1"}
+    properties = {**alone, **of_share_groups, "group.initial.rebalance.delay.ms": "0"}
     with closing(prepare_barnabas(tmp_path_factory.mktemp("broker"), properties)) as process:
         process.launch()
         process.await_port()
@@ -80,6 +81,28 @@ def test_a_reset_is_carried_out_only_once_even_if_its_resource_is_recreated(worl
     before = "the reset 2026-11-a was carried out before, as the group shows"
     assert world.look() == ("True", "ResetDone", before)
     assert world.committed() == (RECORDS, ONCE[1])
+
+
+@pytest.fixture
+def workers(defined_api_server: ControlPlane, quick_broker: ServerProcess) -> Iterator[ShareWorld]:
+    with closing(ShareWorld(defined_api_server, quick_broker.bootstrap, f"resets-{next(numbers)}")) as world:
+        yield world
+
+
+def test_a_reset_of_a_share_group_scales_its_workers_down_and_up_again(workers: ShareWorld) -> None:
+    workers.deploy()
+    wait_for(lambda: workers.accepted, lambda count: count == RECORDS)
+    to_begin = {"id": "again", "to": {"earliest": {}}, "topics": [workers.name], "whenActive": "ScaleDown"}
+    workers.declare(to_begin, type="share")
+    wait_for(lambda: workers.look()[1], lambda reason: reason == "ResetBegins")
+    assert (workers.target()["spec"]["replicas"], workers.members()) == (0, 0)
+    assert workers.status()["reset"]["groupEpoch"] == workers.described().share_epoch
+    status, reason, message = workers.look()
+    assert (status, reason) == ("True", "ResetDone"), message
+    assert workers.target()["spec"]["replicas"] == REPLICAS
+    wait_for(lambda: workers.accepted, lambda count: count == 2 * RECORDS)
+    workers.look()
+    assert workers.status()["reset"]["again"] == RECORDS
 
 
 def test_a_reset_of_a_group_with_members_is_refused_or_waits(world: ResetWorld) -> None:

@@ -30,6 +30,7 @@ from barnabas_kafka.share_groups import (
     delete_share_offsets,
     describe_share_groups,
     describe_share_offsets,
+    known_lag,
 )
 from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, utc_moment
@@ -270,7 +271,9 @@ class GroupAdmin:
                 yield (
                     group.group_id,
                     {
-                        TopicPartition(topic.topic_name, part.partition_index): Committed(part.start_offset)
+                        TopicPartition(topic.topic_name, part.partition_index): Committed(
+                            part.start_offset, lag=known_lag(part)
+                        )
                         for topic in group.topics
                         for part in topic.partitions
                         if part.error_code == ErrorCode.NONE

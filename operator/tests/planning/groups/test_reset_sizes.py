@@ -1,5 +1,7 @@
 """A reset is committed in one piece or not at all."""
 
+import pytest
+
 from barnabas_core.reset_mark import MARK_LENGTH_MAX
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.groups.observed_group import LogEnds
@@ -24,3 +26,11 @@ def test_a_reset_too_large_for_one_commit_is_refused_with_the_allowed_partitions
     )
     assert refuse_size(plan(3_574), "billing", mark) is None
     assert refuse_size(plan(1_100), "g" * 10, "m" * MARK_LENGTH_MAX) is None
+
+
+@pytest.mark.parametrize(("to", "skipped", "again"), [(0, 0, 8), (5, 0, 3), (10, 2, 0)])
+def test_records_that_a_share_group_has_finished_behind_its_start_offset_count(
+    to: int, skipped: int, again: int
+) -> None:
+    move = Move(TopicPartition("flights", 0), 0, to, LOG, lag=2)
+    assert (ResetPlan((move,)).skipped, ResetPlan((move,)).again) == (skipped, again)

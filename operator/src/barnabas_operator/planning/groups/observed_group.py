@@ -75,12 +75,13 @@ class Committed(NamedTuple):
     """A committed offset.
 
     `offset` is the offset of the next record that the group reads; `metadata` is the text that the client committed
-    with it.
+    with it. `lag` is the number of records that a share group has not finished, and None if it is unknown.
     """
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    lag: int | None = None
 
 
 class Member(NamedTuple):
@@ -113,6 +114,11 @@ class GroupDescription(NamedTuple):
         """Return the known committed offset of a partition, or None."""
         found = self.committed.get(where)
         return found.offset if found is not None and found.offset != UNKNOWN_OFFSET else None
+
+    def lag(self, where: TopicPartition) -> int | None:
+        """Return the number of records that a share group has not finished; None if unknown, or for other groups."""
+        found = self.committed.get(where)
+        return found.lag if found is not None else None
 
     @property
     def is_active(self) -> bool:

@@ -58,12 +58,16 @@ OffsetsOfTime = Mapping[TopicPartition, int | None]
 
 
 class Move(NamedTuple):
-    """The reset of one partition: the committed offset or None, the requested offset, and the ends of the log."""
+    """The reset of one partition: the committed offset or None, the requested offset, and the ends of the log.
+
+    `lag` is the number of records that a share group has not finished, if it is known.
+    """
 
     partition: TopicPartition
     before: int | None
     wanted: int
     log: LogEnds
+    lag: int | None = None
 
     @property
     def to(self) -> int:
@@ -72,10 +76,14 @@ class Move(NamedTuple):
 
     @property
     def delta(self) -> int:
-        """Return the number of skipped records; negative for records read again, and 0 without a committed offset."""
+        """Return the number of skipped records; negative for records read again, and 0 without a committed offset.
+
+        A share group has finished records behind its start offset, too, so its lag decides if it is known.
+        """
         if self.before is None:
             return 0
-        return self.to - min(max(self.before, self.log.start), self.log.end)
+        before = self.before if self.lag is None else self.log.end - self.lag
+        return self.to - min(max(before, self.log.start), self.log.end)
 
 
 class ResetPlan(NamedTuple):
@@ -153,7 +161,7 @@ def plan_reset(reset: Reset, group_id: str, described: GroupDescriptions, found:
         offset = wanted(each)
         if offset is None:
             return _nothing_to_shift(group_id, [each for each in partitions if group.offset(each) is None])
-        moves.append(Move(each, group.offset(each), offset, described.logs[each]))
+        moves.append(Move(each, group.offset(each), offset, described.logs[each], group.lag(each)))
     plan = ResetPlan(tuple(moves))
     return _out_of_range(plan) if reset.to.offsets and plan.clamped else plan
 
