@@ -32,6 +32,7 @@ from simulation.replication_mutants import (
 )
 from simulation.set_ups import (
     delays_watches_while_topics_are_made_again,
+    deposes_leaders_that_learn_it_late,
     initializes_share_states_again,
     loses_power_in_a_truncation,
     maps_keys_until_a_truncation,
@@ -123,6 +124,7 @@ SET_UPS: Final[Mapping[str, Callable[[], AbstractContextManager[None]]]] = {
     "goes-by-the-tombstone-of-an-earlier-topic": delays_watches_while_topics_are_made_again,
     "goes-on-with-a-round-after-a-truncation": maps_keys_until_a_truncation,
     "initializes-a-state-twice": initializes_share_states_again,
+    "takes-the-state-of-deposed-leaders": deposes_leaders_that_learn_it_late,
 }
 """Faults that mistakes bring with them. With these alone a broker keeps its promises."""
 

@@ -10,20 +10,26 @@ from unittest.mock import patch
 
 from barnabas_broker.coordinators.share_state.persister import OnOutcomes, SharePersister
 from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
+from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
-from simulation import backups, fresh_topics, transaction_story
+from barnabas_core.topic_partition import TopicPartition
+from simulation import backups, faults, fresh_topics, transaction_story
 from simulation.cluster import SimulatedBroker, SimulatedCluster
 from simulation.compaction import WILD
+from simulation.faults import Faults
 from simulation.fresh_topics import FreshTopics
 from simulation.helper import SimulatedHelper
+from simulation.share_story import KEYED, SOURCE
 
 LOOK_S: Final = 0.01
 LOOKS_MAX: Final = 1000
 OFF_S: Final = 1.0
 LATE_S: Final = 3.0
 WATCH_LATE_S: Final = 1.5
+DEPOSED: Final = 30
+"""The weight of leaders that learn late that another broker leads; all faults together have about as much."""
 COMMITTED: Final = 60
 """The transactions after which a run with topics that are made again ends."""
 OPEN_S: Final = 3.5
@@ -165,6 +171,40 @@ def initializes_share_states_again() -> Iterator[None]:
 
     with _known_brokers() as brokers, patch.object(SharePersister, "initialize", twice):
         yield
+
+
+@contextmanager
+def deposes_leaders_that_learn_it_late() -> Iterator[None]:
+    """Often let another broker lead the partitions of a broker, which learns it late.
+
+    Meanwhile some members of a share group work with the one, and some with the other.
+    """
+
+    def deposed(self: Faults) -> None:
+        cluster, states = self._cluster, self._cluster.states()
+        led = sorted(key for key, state in states.items() if state.leader > 0 and key[0] in (SOURCE, KEYED))
+        if not led:
+            return
+        name, number = self._random.choice(led)
+        leader, *others = sorted(states[name, number].replicas, key=lambda each: each != states[name, number].leader)
+        writer, late = cluster.brokers[others[0] - 1], cluster.brokers[leader - 1].name
+        if writer.node is None or writer.host is None:
+            return
+        cluster.note(f"set up: broker {others[0]} leads {name}-{number}, and {late} learns it late")
+        cluster.store.late_s[late] = LATE_S
+        self._later(LATE_S, lambda: cluster.store.late_s.pop(late, None))
+        cluster.loop.spawn(writer.host, _lead(writer, TopicPartition(name, number), [*others, leader]))
+
+    with patch.object(faults, "DELAYED_WATCHES", DEPOSED), patch.object(Faults, "_delay_watch", deposed):
+        yield
+
+
+async def _lead(broker: SimulatedBroker, where: TopicPartition, replicas: Sequence[int]) -> None:
+    """Let the first of these replicas lead the partition."""
+    assert broker.node is not None, "the broker must run"
+    writer = broker.node.handler_environment.metadata_writer
+    await writer.alter_reassignments({where: replicas})
+    await writer.elect_leaders(ElectionType.PREFERRED, {where})
 
 
 @contextmanager

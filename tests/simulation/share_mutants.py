@@ -14,7 +14,7 @@ from barnabas_broker.coordinators.share_state import decisions
 from barnabas_broker.coordinators.share_state.decisions import StateDecision
 from barnabas_broker.coordinators.share_state.share_state import ShareState
 from barnabas_core.errors import ApiError
-from simulation.set_ups import initializes_share_states_again
+from simulation.set_ups import deposes_leaders_that_learn_it_late, initializes_share_states_again
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def looks_for_no_dead_letters() -> Iterator[None]:
 @contextmanager
 def takes_the_state_of_deposed_leaders() -> Iterator[None]:
     """A leader whose successor has read the state may still write."""
-    with patch.object(decisions, "_fenced_leader", lambda *_: None):
+    with deposes_leaders_that_learn_it_late(), patch.object(decisions, "_fenced_leader", lambda *_: None):
         yield
 
 
@@ -185,7 +185,10 @@ SHARE_MUTANTS: Final[Mapping[Callable[[], AbstractContextManager[None]], str]] =
 SHARE_SEEDS: Final[Mapping[str, int]] = {
     "answers-before-the-state-is-stored": 2,
     "delivers-aborted-records": 1,
+    "gives-dead-letters-up": 1,
     "looks-for-no-dead-letters": 4,
+    "never-ends-locks": 1,
     "takes-acknowledgements-of-strangers": 5,
+    "takes-the-state-of-deposed-leaders": 3,
 }
 """The seeds from which the search begins, if not 0."""
