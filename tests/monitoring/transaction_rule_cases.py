@@ -11,7 +11,9 @@ REFUSED: Final = "barnabas_transaction_markers_refused_total"
 FENCED: Final = 'error="INVALID_PRODUCER_EPOCH"'
 PAY: Final = 'transactional_id="pay"'
 FLIGHTS: Final = 'topic="flights",partition="0"'
-TASKS: Final = 'group="workers",topic="tasks",partition="0"'
+WORKERS: Final = 'group="workers"'
+TASKS: Final = f'{WORKERS},topic="tasks",partition="0"'
+OF_GROUPS: Final = "kafka_server_sharegroupmetrics_"
 CASES: Final = (
     Case("TransactionOverdue", {f"{OVERDUE}{{{ONE},{PAY}}}": "_x4 30 90+60x20"}, 6, 8, f"{MAIN},{PAY}"),
     Case(  # Another broker has led the partition since minute 20.
@@ -54,10 +56,38 @@ CASES: Final = (
     ),
     Case(
         "ShareGroupDeadLetters",
-        {f'kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total{{{ONE},group="workers"}}': "0x4 1+1x60"},
+        {f"{OF_GROUPS}deadletterqueue_recordcount_total{{{ONE},{WORKERS}}}": "0x4 1+1x60"},
         14,
         16,
-        f'{MAIN},group="workers"',
+        f"{MAIN},{WORKERS}",
+    ),
+    Case(
+        "ShareGroupDeadLettersWait",
+        {
+            f"barnabas_share_records_waiting_for_dead_letters{{{ONE},{TASKS}}}": "0x4 7x60",
+            f"{OF_GROUPS}deadletterqueue_failedproducerequests_total{{{ONE},{WORKERS}}}": "0x4 1+1x60",
+        },
+        14,
+        16,
+        f"{MAIN},{WORKERS}",
+    ),
+    Case(
+        "ShareGroupWithoutDeadLetters",
+        {f"barnabas_share_records_without_dead_letter_total{{{ONE},{WORKERS}}}": "0x4 1x60"},
+        4,
+        6,
+        f"{MAIN},{WORKERS}",
+    ),
+    Case(
+        "ShareGroupAcknowledgesNothing",
+        {
+            f'barnabas_share_deliveries_total{{{ONE},{WORKERS},delivery="again"}}': "0+2x60",
+            f'{OF_GROUPS}recordacknowledgements_total{{{ONE},{WORKERS},ack_type="accept"}}': "0+2x5 10x60",
+            f'{OF_GROUPS}recordacknowledgements_total{{{ONE},{WORKERS},ack_type="gap"}}': "0+2x60",
+        },
+        23,
+        28,
+        f"{MAIN},{WORKERS}",
     ),
     Case("TransactionMarkerRefused", {f"{REFUSED}{{{ONE},{FENCED}}}": "0x4 1x60"}, 4, 6, f"{ONE},{FENCED}"),
 )

@@ -14,7 +14,13 @@ from barnabas_kafka.connection import connected_client
 from barnabas_operator.app.child_process import read_status
 from barnabas_operator.kafka.step_requests import overrides
 from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
-from barnabas_operator.resources.kind import OFFSETS_RESET, READY, WITHIN_OBJECTIVE, condition_of
+from barnabas_operator.resources.kind import (
+    DEAD_LETTERS_ENABLED,
+    OFFSETS_RESET,
+    READY,
+    WITHIN_OBJECTIVE,
+    condition_of,
+)
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp, topic_manifest
 from harness.stock_client import StockClient
@@ -131,6 +137,24 @@ def test_a_share_group_is_configured_reset_checked_and_deleted(up: RunningUp) ->
     (up.manifests / "groups.yaml").unlink()
     wait_for(client.list_groups, lambda there: not there)
     client.close()
+
+
+def test_a_share_group_says_why_its_records_get_no_dead_letters(up: RunningUp) -> None:
+    letters = "config: {errors.deadletterqueue.group.enable: %s}"
+    up.write("topics.yaml", FLIGHTS)
+    up.write("groups.yaml", SHARE.replace("earliest,", "earliest, errors.deadletterqueue.topic.name: dlq.flights,"))
+    up.start()
+    wait_for(lambda: said(up, DEAD_LETTERS_ENABLED) == "TopicNotFound")
+    up.write("letters.yaml", topic_manifest("dlq.flights", "partitions: 1", letters % "false"))
+    wait_for(lambda: said(up, DEAD_LETTERS_ENABLED) == "TopicNotEnabled")
+    up.write("letters.yaml", topic_manifest("dlq.flights", "partitions: 1", letters % "true"))
+    wait_for(lambda: said(up, DEAD_LETTERS_ENABLED) == "TopicEnabled")
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("flights", b"x")
+    producer.flush()
+    taken(up, 1)
+    up.write("groups.yaml", SHARE.replace("earliest,", "earliest, errors.deadletterqueue.topic.name: flights,"))
+    wait_for(lambda: said(up, DEAD_LETTERS_ENABLED) == "TopicIsSource")
 
 
 def test_status_watch_into_a_file_prints_a_line_when_a_group_changes(up: RunningUp, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from kafka.structs import TopicPartition
 
 from barnabas_core import kafka_uuid
 from barnabas_core.errors import ErrorCode
+from barnabas_operator.planning.groups.group_checks import DEAD_LETTER_ENABLE, DeadLetterTopic
 from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
@@ -203,3 +204,20 @@ def min_isr(client: Any, names: Sequence[str]) -> dict[str, int]:
     resources = [ConfigResource("TOPIC", name, {_MIN_ISR: None}) for name in names]
     found = client.describe_configs(resources, config_filter="all").get("topic", {})
     return {name: int(configs[_MIN_ISR]["value"]) for name, configs in found.items() if _MIN_ISR in configs}
+
+
+_CREATES_TOPICS: Final = "errors.deadletterqueue.auto.create.topics.enable"
+_PREFIX: Final = "errors.deadletterqueue.topic.name.prefix"
+
+
+def dead_letter_topic(client: Any, name: str) -> DeadLetterTopic:
+    """Return whether the topic of this name can take dead letters."""
+    wanted = ConfigResource("TOPIC", name, {DEAD_LETTER_ENABLE: None})
+    found = client.describe_configs([wanted], config_filter="all")["topic"][name]  # It is empty if there is no topic.
+    if found:
+        return DeadLetterTopic(name, found[DEAD_LETTER_ENABLE]["value"] == "true", is_created=False)
+    alive = (each["broker_id"] for each in client.describe_cluster()["brokers"] if not each.get("is_fenced"))
+    settings = ConfigResource("BROKER", str(next(alive)), {_CREATES_TOPICS: None, _PREFIX: None})
+    (values,) = client.describe_configs([settings], config_filter="all")["broker"].values()
+    is_created = values[_CREATES_TOPICS]["value"] == "true" and name.startswith(values[_PREFIX]["value"])
+    return DeadLetterTopic(name, None, is_created)

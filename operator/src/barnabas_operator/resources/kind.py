@@ -32,6 +32,7 @@ REBALANCE_PROPOSED: Final = "RebalanceProposed"
 REBALANCING: Final = "Rebalancing"
 WITHIN_OBJECTIVE: Final = "WithinObjective"
 OFFSETS_RESET: Final = "OffsetsReset"
+DEAD_LETTERS_ENABLED: Final = "DeadLettersEnabled"
 SCALING_ACTIVE: Final = "ScalingActive"
 """The type of the condition about scaling, as in a HorizontalPodAutoscaler."""
 

@@ -1,7 +1,7 @@
 """The checks that may refuse a ConsumerGroup, its admission, and the warnings about what a reset would do now."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.conditions import (
@@ -15,7 +15,7 @@ from barnabas_operator.planning.conditions import (
 )
 from barnabas_operator.planning.desired_state import group_config_problems
 from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
-from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan
+from barnabas_operator.planning.groups.reset_plan import TOPIC_NOT_FOUND, Move, ResetPlan
 from barnabas_operator.planning.groups.reset_step import named_members, resets_of
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupStatus, LagObjective, Reset
 
@@ -80,6 +80,39 @@ def valid_config(group: ConsumerGroup, _owner: ConsumerGroup, _seen: GroupSeen) 
     """Refuse configs that are unknown or have invalid values."""
     problems = group_config_problems(group.spec.config or {})
     return Refusal(INVALID_CONFIG, "; ".join(f"spec.config {each}" for each in problems)) if problems else None
+
+
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_ENABLE: Final = "errors.deadletterqueue.group.enable"
+TOPIC_NOT_ENABLED: Final = "TopicNotEnabled"
+TOPIC_IS_SOURCE: Final = "TopicIsSource"
+
+
+class DeadLetterTopic(NamedTuple):
+    """The topic that the brokers have as the one for the dead letters of a share group."""
+
+    name: str
+    is_enabled: bool | None
+    """True if the topic has errors.deadletterqueue.group.enable=true; None if there is no such topic."""
+    is_created: bool
+    """True if a topic of this name is created with its first dead letter."""
+
+
+def refuse_dead_letters(found: DeadLetterTopic, sources: Collection[str]) -> Refusal | None:
+    """Return why the brokers archive records of these topics without dead letters, or None."""
+    if found.name in sources:
+        return _without_dead_letters(TOPIC_IS_SOURCE, found.name, "a topic that the group reads")
+    if found.is_enabled is None and not found.is_created:
+        return _without_dead_letters(TOPIC_NOT_FOUND, found.name, "a topic that does not exist")
+    if found.is_enabled is False:
+        return _without_dead_letters(TOPIC_NOT_ENABLED, found.name, f"a topic without {DEAD_LETTER_ENABLE}=true")
+    return None
+
+
+def _without_dead_letters(reason: str, name: str, problem: str) -> Refusal:
+    is_broken = f"{DEAD_LETTER_TOPIC} of the group is {name}, {problem}, so records are archived without dead letters"
+    allowed = f"allowed: an existing topic with {DEAD_LETTER_ENABLE}=true that the group does not read"
+    return Refusal(reason, f"{is_broken}; {allowed}")
 
 
 CHECKS: Final[tuple[GroupCheck, ...]] = (

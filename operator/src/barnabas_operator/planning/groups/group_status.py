@@ -35,6 +35,7 @@ from barnabas_operator.resources.consumer_group import (
     ScaleTarget,
 )
 from barnabas_operator.resources.kind import (
+    DEAD_LETTERS_ENABLED,
     OFFSETS_RESET,
     READY,
     SCALING_ACTIVE,
@@ -471,6 +472,16 @@ def follows_lag(group: ConsumerGroup, seen: GroupSeen, decided: Decision, now: s
 def not_scaled(group: ConsumerGroup, why: Refusal, now: str) -> Condition:
     """Return the condition that says why the operator does not scale the target; `now` is in RFC 3339."""
     return condition(group, SCALING_ACTIVE, "False", why.reason, why.message, now)
+
+
+TOPIC_ENABLED: Final = "TopicEnabled"
+
+
+def dead_letters_enabled(group: ConsumerGroup, why: Refusal | None, now: str) -> Condition:
+    """Return the condition of a share group with a topic for dead letters; `why` says why it gets none."""
+    if why is None:
+        return condition(group, DEAD_LETTERS_ENABLED, "True", TOPIC_ENABLED, "", now)
+    return condition(group, DEAD_LETTERS_ENABLED, "False", why.reason, why.message, now)
 
 
 def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:

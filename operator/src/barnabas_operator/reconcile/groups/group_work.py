@@ -4,21 +4,29 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace as replaced
 
 from barnabas_core.config.group_configs import GROUP_CONFIGS
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, reachable
-from barnabas_operator.kafka.step_requests import alter_configs, overrides
+from barnabas_kafka.share_groups import SHARE
+from barnabas_operator.kafka.step_requests import alter_configs, dead_letter_topic, overrides
 from barnabas_operator.kube.api import CONFLICT, KubeRefused, KubeUnreachable, Scales
 from barnabas_operator.leader_election.election import NotLeading
 from barnabas_operator.planning.conditions import INVALID_CONFIG, KUBERNETES_ERROR, PAUSE, Refusal, time_text
 from barnabas_operator.planning.desired_state import config_changes
-from barnabas_operator.planning.groups.group_checks import is_claimed, refuse_group
+from barnabas_operator.planning.groups.group_checks import (
+    DEAD_LETTER_TOPIC,
+    DeadLetterTopic,
+    is_claimed,
+    refuse_dead_letters,
+    refuse_group,
+)
 from barnabas_operator.planning.groups.group_status import (
     RESETTING,
     WorkStatus,
+    dead_letters_enabled,
     demand_of,
     follows_lag,
     group_status,
@@ -157,41 +165,65 @@ class LagScaling:
         return time_text(self._clock.now_ms())
 
 
+class _Configs(NamedTuple):
+    generation: int | None
+    read_s: float
+    refusal: Refusal | None
+    dead_letters: DeadLetterTopic | None
+
+
 class GroupConfigs:
-    """The reconciler of `spec.config` for the groups of one Cluster."""
+    """The reconciler of `spec.config`, and the observer of topics for dead letters, for the groups of one Cluster."""
 
     def __init__(self, environment: GroupEnvironment) -> None:
         self._environment = environment
-        self._checked: dict[str, tuple[int | None, float]] = {}
-        """The generation and the monotonic time at which the configs were right, by name of the resource."""
+        self._known: dict[str, _Configs] = {}
+        """The configs that were right when they were read, by name of the resource."""
 
-    async def act(self, group: ConsumerGroup) -> Refusal | None:
-        """Give the group its declared configs, and return why the brokers refuse them, or None.
+    async def act(self, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
+        """Give the group its declared configs; return why the brokers refuse them, and the condition of dead letters.
 
-        The configs are read after a change of the resource, and every READ_EVERY_S. Raises ClusterUnreachable.
+        The configs are read after a change of the resource, every READ_EVERY_S, and at each look while something is
+        wrong. Raises ClusterUnreachable.
         """
-        name, config, now_s = group.metadata.name, group.spec.config, self._environment.clock.monotonic_s()
-        generation, at_s = self._checked.get(name, (None, 0.0))
-        is_fresh = name in self._checked and generation == group.metadata.generation and now_s - at_s < READ_EVERY_S
-        if config is None or is_fresh:
-            return None
-        refusal = await blocking(self._apply, group.group_id, config)
-        if refusal is None:
-            self._checked[name] = group.metadata.generation, now_s
-        return refusal
+        is_share = SHARE in (group.spec.type, seen.group_type)
+        if group.spec.config is None and not is_share:
+            return WorkStatus()
+        name, now_s = group.metadata.name, self._environment.clock.monotonic_s()
+        found = self._known.pop(name, None)
+        if found is None or found.generation != group.metadata.generation or now_s - found.read_s >= READ_EVERY_S:
+            found = _Configs(
+                group.metadata.generation, now_s, *await blocking(self._apply, group.group_id, group.spec.config)
+            )
+        letters = found.dead_letters if is_share else None
+        sources = seen.lags.topics.keys() | (seen.topics_read or ())
+        why = None if letters is None else refuse_dead_letters(letters, sources)
+        if found.refusal is None and why is None:
+            self._known[name] = found
+        work = WorkStatus(problem=found.refusal)
+        now = time_text(self._environment.clock.now_ms())
+        return work if letters is None else work.with_condition(dead_letters_enabled(group, why, now))
 
     def forget(self, there: Collection[str]) -> None:
         """Remove the data about ConsumerGroups that no longer exist; `there` are the names of those that exist."""
-        self._checked = {name: checked for name, checked in self._checked.items() if name in there}
+        self._known = {name: found for name, found in self._known.items() if name in there}
 
-    def _apply(self, group_id: str, config: Mapping[str, ConfigValue]) -> Refusal | None:
-        """Change what differs; call this method in a thread."""
+    def _apply(
+        self, group_id: str, config: Mapping[str, ConfigValue] | None
+    ) -> tuple[Refusal | None, DeadLetterTopic | None]:
+        """Change what differs; return why that is refused, and the topic for dead letters. Call this in a thread."""
         client = self._environment.client()
         with reachable():
             found = overrides(client, [group_id], "group").get(group_id, {})
-        changes = config_changes(config, found, GROUP_CONFIGS)
-        if not changes:
-            return None
+        changes = config_changes(config, found, GROUP_CONFIGS) if config is not None else {}
+        refused = self._alter(client, group_id, changes) if changes else None
+        topic = found.get(DEAD_LETTER_TOPIC) if refused is not None else {**found, **changes}.get(DEAD_LETTER_TOPIC)
+        if not topic:
+            return refused, None
+        with reachable():
+            return refused, dead_letter_topic(client, topic)
+
+    def _alter(self, client: Any, group_id: str, changes: Mapping[str, str | None]) -> Refusal | None:
         with self._environment.writing(REQUEST_TIMEOUT_S), reachable():
             refused = dict(alter_configs(client, "group", {group_id: changes}))[group_id]
         log.info("group %s: changed configs: %s: %s", group_id, changes, refused or "done")
@@ -289,8 +321,9 @@ class GroupWork:
 
     async def _acted(self, group: ConsumerGroup, seen: GroupSeen) -> WorkStatus:
         try:
-            refused = await self._configs.act(group)
-            work = replace(await self._resets.act(group), problem=refused)
+            configured = await self._configs.act(group, seen)
+            work = await self._resets.act(group)
+            work = replace(work, problem=configured.problem, conditions=(*work.conditions, *configured.conditions))
             self.acted_at = self._clock.monotonic_s()
             work = await self._scaling.act(group, seen, work)
         except (NotLeading, ClusterUnreachable, KubeUnreachable):
