@@ -51,6 +51,7 @@ WORK_OFF: Final = Group(
     (
         Metric("records_per_s", "records/s", Better.HIGHER, Aim(times_peer_min=1.5)),
         Metric("records_per_cpu_s", "records per broker CPU s", Better.HIGHER),
+        Metric("rss_mb", "RSS MB", Better.LOWER),
     ),
 )
 TURNAROUND: Final = Group(

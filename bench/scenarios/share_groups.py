@@ -33,7 +33,7 @@ class WorkOff:
     way: Way
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
-        """Measure the records a second, by the clock and by the CPU time of the broker."""
+        """Measure the records a second, by the clock and by the CPU time of the broker, and its memory afterwards."""
         with fresh(stand, peer, SETTINGS) as server:
             create(server.bootstrap, [TOPIC], 1)
             with closing(ShareFleet(server.port, TOPIC)) as fleet:
@@ -50,7 +50,8 @@ class WorkOff:
                 took_s = fleet.work_off(warm_up + self.records, self.way)
                 used_s = cpu_seconds(*family(server.pid)) - cpu_s
                 count = fleet.finished - done
-                return {"records_per_s": count / took_s, "records_per_cpu_s": count / max(used_s, 0.001)}
+                speeds = {"records_per_s": count / took_s, "records_per_cpu_s": count / max(used_s, 0.001)}
+                return {**speeds, "rss_mb": rss_mb(server.pid)}
 
 
 @dataclass(frozen=True, slots=True)
