@@ -10,6 +10,7 @@ ON_KUBERNETES: Final = (
     "topics",
     "users",
     "consumer-groups",
+    "work-queue",
     "monitor",
     "maintenance",
     "scale",
