@@ -2,6 +2,8 @@
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import eq
 from typing import Any
 from uuid import UUID
 
@@ -118,6 +120,25 @@ def test_strange_acknowledgements_get_their_errors_and_others_are_served(
         assert stranger.acquired(2) == [(9, 9, 2)]
 
 
+def test_records_are_archived_without_dead_letters_while_the_topic_for_them_is_missing_or_not_enabled_or_the_source(
+    client: StockClient, broker: ServerProcess
+) -> None:
+    client.create_topic("plain")
+    client.send("jobs", [b"job %d" % number for number in range(5)])
+    with Connection(broker.port) as connection:
+        member = Member(connection, initialized(connection))
+        assert member.acquired(0) == [(0, 4, 1)]
+        for number, name in enumerate(("missing", "plain", "jobs")):
+            configure(connection, "workers", "errors.deadletterqueue.topic.name", name)
+            assert member.acknowledged(number + 1, (number, number, [REJECT])) == 0
+            wait_for(member.finished, partial(eq, number + 1))
+        configure(connection, "workers", "errors.deadletterqueue.topic.name", "dlq.jobs")
+        assert member.acknowledged(4, (3, 3, [REJECT]), (4, 4, [ACCEPT])) == 0
+        wait_for(member.finished, lambda count: count == 5)
+    assert dict(dead_letter(client).headers() or ())["__dlq.errors.offset"] == b"3"
+    assert client.read("jobs") == [b"job %d" % number for number in range(5)]
+
+
 class Member:
     """A member that speaks the protocol itself."""
 
@@ -151,3 +172,12 @@ class Member:
         answer = self.request("ShareAcknowledge", epoch, fields)
         assert not answer.error_code, answer
         return int(answer.responses[0].partitions[0].error_code)
+
+    def finished(self) -> int:
+        """Return the number of records from offset 0 on that are stored as final."""
+        partitions = [{"partition": 0, "leader_epoch": 0}]
+        asked = {"group_id": "workers", "topics": [{"topic_id": self._topic_id, "partitions": partitions}]}
+        answer = self._connection.request("ReadShareGroupStateSummary", 1, asked)
+        (state,) = answer.results[0].partitions
+        assert not state.error_code, answer
+        return max(int(state.start_offset), 0) + max(int(state.delivery_complete_count), 0)

@@ -1,6 +1,6 @@
 """Share groups of Java's client, librdkafka and franz-go acknowledge records on brokers that are killed and rolled.
 
-`--peer apache-kafka` does the same to Apache Kafka. `make proof-shares` does it 50 times to both.
+`--peer kafka` does the same to Apache Kafka. `make proof-shares` does it 50 times to both.
 """
 
 from collections import Counter

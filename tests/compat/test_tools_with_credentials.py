@@ -85,3 +85,27 @@ def test_an_admin_creates_a_user_with_acls_and_quotas_that_writes_and_reads(secu
     tools.check(f"{acls} --remove --force --topic flights")
     assert "User:alice" not in tools.check(f"{acls} --list --topic flights")
     assert "User:alice" in tools.check(f"{acls} --list --group readers")
+
+
+def test_a_user_works_off_a_topic_with_rights_to_both_the_topic_and_the_share_group(secured: Secured) -> None:
+    tools = secured.tools
+    admin, alice = secured.user("admin", "PLAIN", PLAIN), secured.user("alice", "SCRAM-SHA-512", SCRAM)
+    configs, acls = f"kafka-configs.sh {SERVER} {admin}", f"kafka-acls.sh {SERVER} {admin}"
+    tools.check(f"kafka-topics.sh {SERVER} {admin} --create --topic tasks --partitions 1")
+    tools.check(
+        f"{configs} --entity-type users --entity-name alice --alter --add-config SCRAM-SHA-512=[password=geheim]"
+    )
+    of_group = f"{configs} --entity-type groups --entity-name workers"
+    tools.check(f"{of_group} --alter --add-config share.auto.offset.reset=earliest,share.delivery.count.limit=3")
+    described = tools.check(f"{of_group} --describe")
+    assert all(f"share.{each}" in described for each in ("auto.offset.reset=earliest", "delivery.count.limit=3"))
+    tools.check(f"kafka-console-producer.sh {SERVER} {admin} --topic tasks", "LH 400\n")
+    worker = f"kafka-console-share-consumer.sh {SERVER} {alice} --topic tasks --group workers --max-messages 1"
+    described_by_alice = f"kafka-share-groups.sh {SERVER} {alice} --group workers --describe"
+
+    tools.check(f"{acls} --add --allow-principal User:alice --operation Read --topic tasks")
+    assert "a total of 0 messages" in tools.run(f"{worker} --timeout-ms 1000").text
+    assert "GroupAuthorizationException" in tools.run(described_by_alice).text
+    tools.check(f"{acls} --add --allow-principal User:alice --operation Read --group workers")
+    assert tools.check(f"{worker} --timeout-ms 60000").splitlines() == ["LH 400"]
+    assert "workers" in tools.check(described_by_alice)

@@ -93,6 +93,7 @@ def test_text_that_is_no_duration_of_zero_or_more_is_refused(text: str) -> None:
         ({ASSIGNMENT: "-1"}, "must be an integer, at least 0"),
         ({"consumer.session.timeout": "1"}, "is not a config of a group; did you mean consumer.session.timeout.ms"),
         ({"share.record.lock.duration.ms": "90000"}, "must be from 15000 to 60000, which group.share.min.record.lock."),
+        ({"share.record.lock.duration.ms": "0"}, "must be an integer, at least 1000"),
         ({"share.delivery.count.limit": "1"}, "must be an integer, at least 2"),
         ({"share.auto.offset.reset": "none"}, "must be text, latest, earliest or by_duration: with a duration"),
         ({"share.auto.offset.reset": "by_duration:-P1D"}, "must be text, latest, earliest or by_duration:"),

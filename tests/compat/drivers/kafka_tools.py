@@ -18,6 +18,7 @@ MAIN_CLASSES = {
     "kafka-configs.sh": TOOLS + "ConfigCommand",
     "kafka-console-consumer.sh": TOOLS + "consumer.ConsoleConsumer",
     "kafka-console-producer.sh": TOOLS + "ConsoleProducer",
+    "kafka-console-share-consumer.sh": TOOLS + "consumer.ConsoleShareConsumer",
     "kafka-consumer-groups.sh": TOOLS + "consumer.group.ConsumerGroupCommand",
     "kafka-consumer-perf-test.sh": TOOLS + "ConsumerPerformance",
     "kafka-delete-records.sh": TOOLS + "DeleteRecordsCommand",
