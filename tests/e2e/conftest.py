@@ -6,11 +6,12 @@ from contextlib import closing
 import pytest
 
 from harness.barnabas_server import prepare_barnabas
+from harness.console_world import console_broker, start_console
 from harness.server_process import ServerProcess
 from local_kubernetes.apiserver import api_server, define, own_api_server
 from local_kubernetes.control_plane import ControlPlane
 
-__all__ = ["api_server", "broker", "defined_api_server"]
+__all__ = ["api_server", "broker", "console_broker", "defined_api_server", "start_console"]
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ def console_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:admin",
         "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
     folder = tmp_path_factory.mktemp("console_broker")

@@ -110,12 +110,17 @@ class ApiClient:
         content_type: str = "application/json",
         *,
         timeout_s: float,
+        token: str | None = None,
     ) -> Answer:
-        """Return the response to one request. Raise NoAnswer if there is none; a timeout also ends all streams."""
+        """Return the response to one request, which carries `token`, or by default the token of the access.
+
+        Raise NoAnswer if there is none; a timeout also ends all streams.
+        """
         what = f"{method} {self._access.server}{path}"
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._request(method, path, query, body, content_type)
+                headers = self._headers() if token is None else _bearer(token)
+                return await self._request(method, path, query, body, content_type, headers)
         except TimeoutError:
             self.end_streams()  # The streams use the same server, so they may hang, too.
             raise NoAnswer(f"{what}: no answer within {timeout_s:.3g} s") from None
@@ -123,9 +128,14 @@ class ApiClient:
             raise NoAnswer(f"{what}: {str(error) or type(error).__name__}") from error
 
     async def _request(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        content_type: str,
+        headers: dict[str, str],
     ) -> Answer:
-        headers = self._headers()
         if body is not None:
             headers["Content-Type"] = content_type
         url = self._access.server + path
@@ -143,7 +153,7 @@ class ApiClient:
 
     def _headers(self) -> dict[str, str]:
         token = self._access.read_token()
-        return {} if token is None else {"Authorization": f"Bearer {token}"}
+        return {} if token is None else _bearer(token)
 
     async def stream(
         self, path: str, query: Mapping[str, str], silence_s: float = SILENCE_S
@@ -181,6 +191,10 @@ class ApiClient:
         """End all requests and streams."""
         self.end_streams()
         await self._session.close()
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, SaslAuthenticationFailedError
 from kafka.net import KafkaConnectionManager, KafkaNetClient, NetworkSelector
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest
@@ -42,7 +42,7 @@ class Connections(KafkaConnectionManager):
         super().__init__(*arguments, **settings)  # type: ignore[no-untyped-call]
         self.failing: Final[dict[object, BaseException]] = {}
         """The brokers whose last connection failed, with the reason of the first failure, because later tries may only
-        time out."""
+        time out; or with a refused login, because the library may take that for a broken connection at first."""
         self._mover: int | None = None
 
     @property
@@ -67,8 +67,12 @@ class Connections(KafkaConnectionManager):
         """Return the connection to a broker, which may not be open yet; update `failing` when it opens or fails."""
         connection: Any = super().get_connection(node_id, *arguments, **settings)  # type: ignore[no-untyped-call]
         connection.init_future.add_callback(lambda _: self.failing.pop(node_id, None))
-        connection.init_future.add_errback(lambda error: self.failing.setdefault(node_id, error))
+        connection.init_future.add_errback(lambda error: self._failed(node_id, error))
         return connection
+
+    def _failed(self, node_id: object, error: BaseException) -> None:
+        if node_id not in self.failing or isinstance(error, SaslAuthenticationFailedError):
+            self.failing[node_id] = error
 
     def least_loaded_node(self) -> Any:
         """Return a broker whose last connection did not fail, if one exists; the library would choose at random."""

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_console.app.certificates import LOOK_S, RETRY_S, Certificates
-from barnabas_console.kafka.details import transactions_of
+from barnabas_console.kafka.reading import read_cluster_once
+from barnabas_console.kafka.transactions import transactions_of
 from barnabas_console.model.snapshot import (
     Broker,
     LogDir,
@@ -24,6 +25,7 @@ from barnabas_console.model.snapshot import (
     why_no_leader,
 )
 from barnabas_core.topic_partition import TopicPartition
+from barnabas_kafka.asking import Asking
 from barnabas_kafka.command_config import CommandConfig
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import IN_CLEAR
@@ -73,12 +75,14 @@ def test_the_page_names_partitions_without_a_leader_and_moves(
     cluster: BarnabasCluster, start_console: StartConsole
 ) -> None:
     visitor = start_console(cluster.brokers[0].bootstrap).visitor()
-    why = "The replicas are on brokers that are away: 1."
+    about = "replicas that may have all records are on brokers that are away: 1"
+    why = f"The {about}. One of the eligible leader replicas (ELR) must come back: 1."
     rows = [{"topic": "gone", "partition": 0, "why": why}]
     found = wait_for(lambda: visitor.json("/"), lambda told: told["leaderless"] == rows)
     assert found["moving"] == [{"topic": "here", "partition": 0, "broker_id": 1, "removing": [0], "left": "no answer"}]
     page = visitor.get("/").text
     assert why in page
+    assert (list(found["away"]), "away: broker 1 with" in page) == (["1"], True), found["away"]
     assert "Replicas that move" in page
     assert found["brokers"][0]["certificate"] is None
     rows = visitor.json("/transactions")["transactions"]
@@ -89,10 +93,13 @@ def test_the_page_names_partitions_without_a_leader_and_moves(
 def test_a_transaction_that_no_coordinator_knows_hangs_after_fifteen_minutes(cluster: BarnabasCluster) -> None:
     with closing(connected_client(cluster.brokers[0].bootstrap, 5.0, "test")) as client:
         held, now_ms = {TopicPartition("to", 0): 1}, int(time.time() * 1000)
-        (young,) = transactions_of(client, held, now_ms)
-        (old,) = transactions_of(client, held, now_ms + 16 * 60_000)
-        assert transactions_of(client, {}, now_ms) == []
-    assert (young.state, old.state, old.start_offset) == ("unknown", "hanging", 0)
+        seen = read_cluster_once(Asking(client), 0.0)
+        (young,) = transactions_of(client, seen, held, now_ms)
+        (old,) = transactions_of(client, seen, held, now_ms + 16 * 60_000)
+        with_a_silent_one = seen._replace(brokers=(*seen.brokers, broker(7)))
+        (perhaps,) = transactions_of(client, with_a_silent_one, held, now_ms + 16 * 60_000)
+        assert transactions_of(client, seen, {}, now_ms) == ()
+    assert (young.state, old.state, perhaps.state, old.start_offset) == ("unknown", "hanging", "unknown", 0)
 
 
 def snapshot(
@@ -130,20 +137,26 @@ def broker(number: int, error: str = "") -> Broker:
 
 
 @pytest.mark.parametrize(
-    ("isr", "brokers", "words"),
+    ("isr", "eligible", "brokers", "words"),
     [
-        ((1, 2), [broker(3)], "away: 1, 2. The replicas on brokers 3 are alive, but were not in sync"),
-        ((1,), [broker(1, "KafkaStorageError")], "A log dir has failed on brokers with replicas that may have all"),
-        ((1,), [broker(1)], "are alive: 1; the next leader is not elected yet."),
-        ((), [broker(1)], "The replicas are on brokers that are away: 2, 3."),
-        ((), [broker(1), broker(2), broker(3)], "are alive: 1, 2, 3; no replica is known to have all records."),
+        ((1, 2), (), [broker(3)], "away: 1, 2. The replicas on brokers 3 are alive, but were not in sync"),
+        ((1,), (), [broker(1, "KafkaStorageError")], "A log dir has failed on brokers with replicas that may have all"),
+        ((1,), (), [broker(1)], "are alive: 1; the next leader is not elected yet."),
+        ((), (), [broker(1)], "The replicas are on brokers that are away: 2, 3."),
+        (
+            (),
+            (2,),
+            [broker(1)],
+            "away: 2. One of the eligible leader replicas (ELR) must come back: 2. The replicas on",
+        ),
+        ((), (), [broker(1), broker(2), broker(3)], "are alive: 1, 2, 3; no replica is known to have all records."),
     ],
 )
 def test_the_reason_of_a_missing_leader_names_where_the_records_are(
-    isr: tuple[int, ...], brokers: list[Broker], words: str
+    isr: tuple[int, ...], eligible: tuple[int, ...], brokers: list[Broker], words: str
 ) -> None:
     found = LED._replace(leader=NO_LEADER, replicas=(1, 2, 3), isr=isr)
-    assert words in why_no_leader(found, {each.broker_id: each for each in brokers})
+    assert words in why_no_leader(found, eligible, {each.broker_id: each for each in brokers})
 
 
 def test_certificates_are_read_from_handshakes_once_an_hour(tmp_path: Path) -> None:

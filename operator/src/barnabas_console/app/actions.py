@@ -37,6 +37,8 @@ class Action(NamedTuple):
     title: str
     fields: Callable[[Visit, str], Sequence[Field]]
     plan: Callable[[Site, Visit, str, Fields], Change]
+    is_declared: bool = True
+    """True if a Topic or ConsumerGroup declares what the action changes."""
 
 
 class Actions:
@@ -62,6 +64,7 @@ class Actions:
         """Return the form of an action with the present values."""
         Fields(query_of(request), ())
         visit, name = await self._object(request, action)
+        await self._check_declared(visit, action, name)
         fields = action.fields(visit, name)
         page = pages.form_page(visit.frame, f"{action.title}: {name}", _path(action, name), fields)
         return reply(request, {"csrf": visit.session.csrf, "fields": fields}, page)
@@ -71,6 +74,7 @@ class Actions:
         given = await form_of(request)
         is_confirmed = given.pop("confirmed", "") == "1"
         visit, name = await self._object(request, action)
+        await self._check_declared(visit, action, name)
         known = [each.name for each in action.fields(visit, name)]
         plan = partial(action.plan, self._site, visit, name, Fields(given, known, VALUE_LENGTH_MAX))
         change = await self._made(lambda: _made(plan, make=is_confirmed))
@@ -89,6 +93,16 @@ class Actions:
         visit.collector.refresh()
         page = pages.done(visit.frame, f"{action.title}: {name}", path_of(f"{action.kind}s", name), change.effect)
         return reply(request, {"effect": change.effect, "confirmed": True}, page)
+
+    async def _check_declared(self, visit: Visit, action: Action, name: str) -> None:
+        """Raise Refusal if a resource declares what the action changes, because the operator would set it again.
+
+        Raises KubernetesRefused if that is not known.
+        """
+        found = await self._site.manifest(visit, action.kind, name) if action.is_declared else None
+        if found is not None:
+            text = f"the {found.kind} {found.name} declares it; change its manifest, which the page of {name} shows"
+            raise Refusal(HTTPStatus.CONFLICT, text)
 
     async def _made(self, work: Callable[[], Change]) -> Change:
         try:
@@ -251,7 +265,7 @@ def _header(line: str) -> tuple[str, bytes]:
 ACTIONS: Final = (
     Action("topic", "partitions", "Add partitions", _partition_fields, _more_partitions),
     Action("topic", "config", "Set a config", _config_fields, _another_config),
-    Action("topic", "delete-records", "Delete records", _record_fields, _fewer_records),
-    Action("topic", "produce", "Produce a message", _message_fields, _one_message),
+    Action("topic", "delete-records", "Delete records", _record_fields, _fewer_records, is_declared=False),
+    Action("topic", "produce", "Produce a message", _message_fields, _one_message, is_declared=False),
     Action("group", "reset", "Reset offsets", _reset_fields, _other_offsets),
 )

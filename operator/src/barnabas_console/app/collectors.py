@@ -29,6 +29,8 @@ BUSY_SHARE: Final = 4.0
 FIRST_WAIT_S: Final = 15.0
 STALE_S: Final = 60.0
 """The age of a snapshot at which it is no longer shown if the cluster cannot be read, as for a user that is gone."""
+LOGIN_S: Final = 60.0
+"""The seconds after which a collector logs in again, because a connection outlives the password of its user."""
 REFUSED: Final = "Authentication"
 """The word in the names of Kafka's errors about credentials that brokers refuse."""
 
@@ -77,6 +79,8 @@ class Collector:
         self._again = Event()
         self._lock = Lock()
         self._client: Any = None
+        self._login_s = 0.0
+        """The time of the last login."""
         self._certificates = Certificates(principal.credentials, settings.steady_s, settings.now)
         self._thread = Thread(target=self._run, name=f"collector of {principal.name}", daemon=True)
 
@@ -113,6 +117,7 @@ class Collector:
         with self._lock:
             if self._client is None:
                 self._client = self._settings.connect(self.principal.credentials)
+                self._login_s = self._settings.steady_s()
                 self.is_accepted = True
             return self._client
 
@@ -131,6 +136,7 @@ class Collector:
     def _round(self) -> None:
         """Read the cluster once; a failure keeps a snapshot until it is stale, and the next round connects again."""
         try:
+            self._log_in_again()
             seen = read_cluster_once(Asking(self.client()), self._settings.steady_s())
             found = self._certificates.of([each.address for each in seen.brokers])
             brokers = [each._replace(certificate=found.get(each.address)) for each in seen.brokers]
@@ -142,6 +148,13 @@ class Collector:
         except Exception as error:  # A response that cannot be read must not leave pages without a word about it.
             log.exception("a round of requests for %s failed", self.principal.name)
             self._failed(f"{type(error).__name__}: {error}")
+
+    def _log_in_again(self) -> None:
+        """Try the credentials on another connection once in LOGIN_S. Raises ClusterUnreachable."""
+        now_s = self._settings.steady_s()
+        if self._client is not None and self.principal.credentials.authenticates and now_s - self._login_s >= LOGIN_S:
+            self._settings.connect(self.principal.credentials).close()
+            self._login_s = now_s
 
     def _failed(self, why: str) -> None:
         age_s = self.age_s

@@ -15,12 +15,13 @@ from aiohttp import web
 
 from barnabas_console.app.actions import Actions
 from barnabas_console.app.collectors import Collectors, CollectorSettings
-from barnabas_console.app.options import Options, ProcessOptions, parse
+from barnabas_console.app.options import KubernetesOptions, Options, ProcessOptions, parse
 from barnabas_console.app.runs import Runs
 from barnabas_console.app.sessions import Sessions
 from barnabas_console.app.streams import Streams
 from barnabas_console.app.views import Home, Views
 from barnabas_console.app.web import FORM_BYTES_MAX, Site, middleware
+from barnabas_console.kubernetes.client import Kubernetes
 from barnabas_console.registry.client import Registry, session_of
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import Credentials
@@ -54,12 +55,9 @@ async def _serve(options: ProcessOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as opened:
-        sites = [await _site(each, options.prefix, opened) for each in options.clusters]
+        kubernetes = await _kubernetes(options.kubernetes, opened)
+        sites = [await _site(each, options.prefix, kubernetes, opened) for each in options.clusters]
         app = application(options, sites)
-        if options.runs is not None:
-            api = await opened.enter_async_context(ApiClient(options.runs.access, CLIENT_ID))
-            for each in sites:
-                app.add_routes(Runs(each, api, options.runs.namespace).routes())
         runner = web.AppRunner(app, shutdown_timeout=END_S, handle_signals=False)
         await runner.setup()
         following = asyncio.create_task(_follow(options.protection))
@@ -77,13 +75,20 @@ async def _serve(options: ProcessOptions) -> int:
     return 0
 
 
-async def _site(options: Options, root: str, opened: AsyncExitStack) -> Site:
+async def _kubernetes(options: KubernetesOptions | None, opened: AsyncExitStack) -> Kubernetes | None:
+    if options is None:
+        return None
+    api = await opened.enter_async_context(ApiClient(options.access, CLIENT_ID))
+    return Kubernetes(api, options.namespace, time.monotonic, is_visitors=options.is_visitors)
+
+
+async def _site(options: Options, root: str, kubernetes: Kubernetes | None, opened: AsyncExitStack) -> Site:
     settings = CollectorSettings(partial(_connect, options.bootstrap), time.monotonic, options.interval_s, _now)
     registry = None
     if options.registry is not None:
         session = await opened.enter_async_context(session_of(options.registry))
         registry = Registry(options.registry, session, time.monotonic)
-    return Site(options, root, Sessions(time.monotonic), Collectors(settings), registry)
+    return Site(options, root, Sessions(time.monotonic), Collectors(settings), registry, kubernetes)
 
 
 async def _listen(runner: web.AppRunner, options: ProcessOptions) -> None:
@@ -104,6 +109,8 @@ def application(process: ProcessOptions, sites: Sequence[Site]) -> web.Applicati
         app.add_routes(
             [*Views(each, _now_ms).routes(), *Streams(each, time.monotonic).routes(), *Actions(each).routes()]
         )
+        if each.kubernetes is not None:
+            app.add_routes(Runs(each, each.kubernetes).routes())
     return app
 
 

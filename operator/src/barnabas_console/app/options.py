@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from barnabas_console.kubernetes.client import without_identity
 from barnabas_console.registry.client import InvalidRegistry, RegistrySettings, registry_settings
 from barnabas_core.web_files import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
@@ -47,15 +48,15 @@ class Options(NamedTuple):
     interval_s: float
     masked: frozenset[str]
     write: bool
-    has_runs: bool
-    """True if there are pages of MaintenanceJobs."""
 
 
-class RunsOptions(NamedTuple):
-    """The namespace whose MaintenanceJobs are shown, and the access to the API server that has them."""
+class KubernetesOptions(NamedTuple):
+    """The namespace whose resources are shown, and the access to the API server that has them."""
 
     namespace: str
     access: Access
+    is_visitors: bool
+    """True if each visitor gives a token; the access has no identity then."""
 
 
 class ProcessOptions(NamedTuple):
@@ -65,7 +66,7 @@ class ProcessOptions(NamedTuple):
     protection: Protection
     prefix: str
     clusters: tuple[Options, ...]
-    runs: RunsOptions | None
+    kubernetes: KubernetesOptions | None
 
     @property
     def has_list(self) -> bool:
@@ -80,10 +81,21 @@ def parse(arguments: Sequence[str]) -> ProcessOptions:
     protection = _protection(parser, given)
     try:
         clusters = _clusters(given)
-        runs = None if given.maintenance_jobs is None else RunsOptions(given.maintenance_jobs, find_access(os.environ))
+        kubernetes = _kubernetes(given, clusters)
     except (NoAccess, SecurityFileError, InvalidRegistry, argparse.ArgumentTypeError) as error:
         parser.error(str(error))
-    return ProcessOptions(given.listen_address, protection, given.path_prefix, clusters, runs)
+    return ProcessOptions(given.listen_address, protection, given.path_prefix, clusters, kubernetes)
+
+
+def _kubernetes(given: argparse.Namespace, clusters: Sequence[Options]) -> KubernetesOptions | None:
+    if given.kubernetes is None:
+        return None
+    is_visitors = given.kubernetes_account == VISITOR
+    if is_visitors and any(each.own is not None for each in clusters):
+        text = "needs clusters at which visitors log in, because others share one session and its token"
+        raise argparse.ArgumentTypeError(f"--kubernetes-account={VISITOR} {text}")
+    access = find_access(os.environ)
+    return KubernetesOptions(given.kubernetes, without_identity(access) if is_visitors else access, is_visitors)
 
 
 def _clusters(given: argparse.Namespace) -> tuple[Options, ...]:
@@ -129,7 +141,6 @@ def _cluster(name: str, bootstrap: str, config: Path | None, given: argparse.Nam
             interval_s=given.interval,
             masked=frozenset(given.mask),
             write=given.write,
-            has_runs=given.maintenance_jobs is not None,
         )
     except InvalidRegistry as error:
         raise InvalidRegistry(f"{config}: {error}") from error
@@ -213,11 +224,18 @@ def _add_pages(parser: argparse.ArgumentParser) -> None:
     )
     add("--write", action="store_true", help="allow actions, with the rights of the visitor; default: read only")
     add(
-        "--maintenance-jobs",
+        "--kubernetes",
         type=_namespace,
         metavar="NAMESPACE",
-        help="show all visitors the MaintenanceJobs of a namespace, which the console reads by KUBECONFIG or with the "
-        "ServiceAccount of its pod",
+        help="show the MaintenanceJobs of a namespace, how its Clusters roll, and the manifests of its Topics and "
+        "ConsumerGroups, which the console reads by KUBECONFIG or as a pod",
+    )
+    add(
+        "--kubernetes-account",
+        choices=(CONSOLE, VISITOR),
+        default=CONSOLE,
+        help="whose rights count there: those of the console, whose ServiceAccount or kubeconfig all visitors look "
+        "with, or those of each visitor, who gives a token; default: %(default)s",
     )
     _add_tls(parser)
 

@@ -5,7 +5,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from barnabas_kafka.security import Credentials
@@ -35,6 +35,8 @@ class Session:
     principal: Principal
     csrf: str
     ends_s: float
+    kubernetes_token: str = field(default="", repr=False)
+    """The visitor's token for the Kubernetes API; empty if the visitor has given none."""
 
 
 class Sessions:
@@ -64,6 +66,11 @@ class Sessions:
             self.close(session_id)
             return None
         return found
+
+    def keep_token(self, session: Session, token: str) -> None:
+        """Keep a token for the Kubernetes API in a session that is open."""
+        if session.session_id in self._sessions:
+            self._sessions[session.session_id] = replace(session, kubernetes_token=token)
 
     def close(self, session_id: str) -> None:
         """End a session, which may have ended before."""

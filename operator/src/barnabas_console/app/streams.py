@@ -115,10 +115,9 @@ class Streams:
             elif self._steady_s() - sent_s > SILENCE_S:
                 yield b":\n\n"
                 sent_s = self._steady_s()
-            if not self._site.is_open(visit.session):
+            if not self._is_welcome(visit):
                 tray.close()
                 break
-            visit.collector.use()
             await asyncio.sleep(TURN_S if query.follow or not rows else 0)
         yield _event("progress", pages.progress(tray.progress, follows=query.follow))
         yield _event("end", "")
@@ -156,11 +155,18 @@ class Streams:
                 while lines or not tray.is_over:
                     async with asyncio.timeout(WRITE_S):
                         await answer.write(b"".join(lines))
-                    visit.collector.use()
+                    if not self._is_welcome(visit):
+                        _break(visit.request)
+                        break
                     lines = tray.take(ROWS_A_TURN)
                     await asyncio.sleep(0 if lines else 0.01)
         _break_if_failed(visit.request, tray.progress)
         return answer
+
+    def _is_welcome(self, visit: Visit) -> bool:
+        """True if the session has not ended, and the brokers accept its login; its collector goes on then."""
+        visit.collector.use()
+        return self._site.is_open(visit.session) and not visit.collector.is_refused
 
     @contextmanager
     def _reading(
@@ -175,7 +181,7 @@ class Streams:
         """Run a search in a thread while the block runs. Raises Refusal if too many others run."""
         session_id = visit.session.session_id
         for count, most, whose in (
-            (self._readers[session_id], READERS_EACH, "your"),
+            (self._readers[session_id], READERS_MAX if self._site.is_shared(visit.session) else READERS_EACH, "your"),
             (self._readers.total(), READERS_MAX, "all visitors'"),
         ):
             if count >= most:
@@ -226,8 +232,13 @@ def _schema(registry: Registry, loop: asyncio.AbstractEventLoop, schema_id: int)
 
 
 def _break_if_failed(request: web.Request, progress: Progress) -> None:
-    """Break the connection after a failure, because a file that ends in order would look whole."""
-    if progress.is_failed and request.transport is not None:
+    if progress.is_failed:
+        _break(request)
+
+
+def _break(request: web.Request) -> None:
+    """Break the connection, because a file that ends in order would look whole."""
+    if request.transport is not None:
         request.transport.abort()
 
 

@@ -18,18 +18,23 @@ from barnabas_console.app.web import (
     form_of,
     home_frame,
     once,
+    or_reason,
     query_of,
     reply,
     with_cookie,
 )
 from barnabas_console.html import pages
 from barnabas_console.html.frame import link
-from barnabas_console.kafka.details import topic_detail, transactions_of, users_of
+from barnabas_console.kafka.details import group_detail, topic_detail, users_of
+from barnabas_console.kafka.transactions import transactions_of
+from barnabas_console.model.details import Detail
 from barnabas_console.model.inputs import Fields, list_query, part_of
 from barnabas_console.model.snapshot import is_hidden
 
 LOGIN_FIELDS: Final = ("username", "password", "mechanism", "back")
 PASSWORD_LENGTH_MAX: Final = 8_000
+WITH_CONFIGS: Final = ("consumer", "share")
+"""The types of groups that have configs."""
 TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 STATIC_FILES: Final = ("console.css", "console.js", "htmx.min.js", "sse.min.js", "icon.svg")
 
@@ -132,15 +137,17 @@ class Views:
     async def cluster(self, request: web.Request) -> web.Response:
         """Return the page of the cluster."""
         visit = await self._site.visit(request)
-        seen = visit.snapshot.seen
+        seen, roll = visit.snapshot.seen, await or_reason(self._site.roll(visit))
         data = {
+            "roll": roll,
             "cluster_id": seen.cluster_id,
             "brokers": seen.brokers,
             "topics": len(visit.snapshot.topics),
+            "away": visit.snapshot.away,
             "leaderless": visit.snapshot.leaderless,
             "moving": visit.snapshot.moving,
         }
-        return reply(request, {**_about(visit), **data}, pages.cluster(visit.frame, visit.snapshot))
+        return reply(request, {**_about(visit), **data}, pages.cluster(visit.frame, visit.snapshot, roll))
 
     async def topics(self, request: web.Request) -> web.Response:
         """Return the list of topics."""
@@ -162,9 +169,11 @@ class Views:
         visit = await self._site.visit(request)
         name = known_topic(visit)
         rows = [visit.snapshot.partition(each) for each in visit.snapshot.partitions_of(name)]
-        detail = await self._site.ask(lambda: topic_detail(visit.collector.client(), name))
+        detail = await self._detail(lambda: topic_detail(visit.collector.client(), name))
+        manifest = await or_reason(self._site.manifest(visit, "topic", name))
         data = {"name": name, "partitions": rows, "groups": visit.snapshot.readers.get(name, {}), **detail._asdict()}
-        return reply(request, {**_about(visit), **data}, pages.topic(visit.frame, name, rows, visit.snapshot, detail))
+        page = pages.topic(visit.frame, name, rows, visit.snapshot, detail, manifest)
+        return reply(request, {**_about(visit), **data, "manifest": manifest}, page)
 
     async def group(self, request: web.Request) -> web.Response:
         """Return the page of a group."""
@@ -172,15 +181,24 @@ class Views:
         name = known_group(visit)
         row = next(each for each in visit.snapshot.groups if each.group_id == name)
         seen, lags = visit.snapshot.seen.groups[name], visit.snapshot.lags[name]
-        data = {**row._asdict(), "members": seen.members, "lags": lags}
-        return reply(request, {**_about(visit), **data}, pages.group(visit.frame, row, seen, lags))
+        manifest, detail = await or_reason(self._site.manifest(visit, "group", name)), None
+        if seen.group_type in WITH_CONFIGS:
+            detail = await self._detail(lambda: group_detail(visit.collector.client(), name))
+        data = {**row._asdict(), "members": seen.members, "lags": lags, "manifest": manifest, "detail": detail}
+        return reply(request, {**_about(visit), **data}, pages.group(visit.frame, row, seen, lags, detail, manifest))
+
+    async def _detail(self, work: Callable[[], Detail]) -> Detail:
+        """Return what a page adds to the snapshot, or why it is not known: the page is shown in any case."""
+        found = await or_reason(self._site.ask(work))
+        return Detail(failure=found) if isinstance(found, str) else found
 
     async def transactions(self, request: web.Request) -> web.Response:
         """Return the open transactions in the partitions that they hold back, with those that hang first."""
         visit = await self._site.visit(request)
         held = visit.snapshot.held_back()
         asked = dict(sorted(held.items(), key=lambda each: -each[1])[: pages.ROWS_MAX])
-        rows = await self._site.ask(lambda: transactions_of(visit.collector.client(), asked, self._now_ms()))
+        seen, now_ms = visit.snapshot.seen, self._now_ms()
+        rows = await self._site.ask(lambda: transactions_of(visit.collector.client(), seen, asked, now_ms))
         page = pages.transactions(visit.frame, rows, len(held) - len(asked))
         return reply(request, {**_about(visit), "transactions": rows, "left_out": len(held) - len(asked)}, page)
 

@@ -27,6 +27,8 @@ from barnabas_console.app.options import Options, ProcessOptions
 from barnabas_console.app.sessions import SESSION_S, Principal, Session, Sessions
 from barnabas_console.html import pages
 from barnabas_console.html.frame import Frame, link
+from barnabas_console.kubernetes.client import Kubernetes, KubernetesRefused, checked_token
+from barnabas_console.model.details import Manifest, Roll
 from barnabas_console.model.inputs import InvalidInput
 from barnabas_console.model.snapshot import Snapshot
 from barnabas_console.registry.client import Registry
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 audit = logging.getLogger("barnabas_console.audit")
 
 COOKIE: Final = "barnabas_console"
+KUBERNETES_TOKEN: Final = "X-Kubernetes-Token"
+"""The header by which scripts send the token for the Kubernetes API."""
 LOGINS_MAX: Final = 4
 """The logins that are tried at one time; each may cost the brokers much work."""
 WORKERS: Final = 16
@@ -79,15 +83,24 @@ class Visit(NamedTuple):
     collector: Collector
     snapshot: Snapshot
     frame: Frame
+    kubernetes_token: str | None
+    """The visitor's token for the Kubernetes API, or None if there is none."""
 
 
 class Site:
     """The state that the pages of one cluster share; `root` is the path of the console's first page."""
 
     def __init__(
-        self, options: Options, root: str, sessions: Sessions, collectors: Collectors, registry: Registry | None
+        self,
+        options: Options,
+        root: str,
+        sessions: Sessions,
+        collectors: Collectors,
+        registry: Registry | None,
+        kubernetes: Kubernetes | None,
     ) -> None:
         self.options: Final = options
+        self.kubernetes: Final = kubernetes
         self.registry: Final = registry
         self._root = root
         self.sessions: Final = sessions
@@ -124,7 +137,11 @@ class Site:
 
     def is_open(self, session: Session) -> bool:
         """True if the session has not ended; that of the console's own account never ends."""
-        return session is self._shared or self.sessions.find(session.session_id) is not None
+        return self.is_shared(session) or self.sessions.find(session.session_id) is not None
+
+    def is_shared(self, session: Session) -> bool:
+        """True if the session is that of the console's own account, which all visitors have."""
+        return session is self._shared
 
     def close(self) -> None:
         """End all collectors and threads, without waiting for brokers that hang."""
@@ -176,7 +193,7 @@ class Site:
         session = request[SESSION]
         collector = await self._first_round(session.principal, lambda each: each.sight.snapshot is not None)
         sight = collector.sight
-        if collector.is_refused and session is not self._shared:
+        if collector.is_refused and not self.is_shared(session):
             self.sessions.close_all_of(session.principal)
             raise Refusal(HTTPStatus.UNAUTHORIZED, f"the brokers accept this login no more: {sight.failure}")
         if sight.snapshot is None:
@@ -186,7 +203,25 @@ class Site:
         frame = self.frame(request)._replace(
             cluster=sight.snapshot.seen.cluster_id, age_s=collector.age_s, failures=failures
         )
-        return Visit(request, session, collector, sight.snapshot, frame)
+        return Visit(request, session, collector, sight.snapshot, frame, self._kubernetes_token(request, session))
+
+    def _kubernetes_token(self, request: web.Request, session: Session) -> str | None:
+        """Return the token of the session, or of a script's header; none where the console's own account looks."""
+        if self.kubernetes is None or not self.kubernetes.is_visitors:
+            return None
+        return checked_token(request.headers.get(KUBERNETES_TOKEN, "")) or session.kubernetes_token or None
+
+    async def manifest(self, visit: Visit, kind: str, name: str) -> Manifest | None:
+        """Return the resource that declares a topic or group, if there is one. Raises KubernetesRefused."""
+        if self.kubernetes is None:
+            return None
+        return await self.kubernetes.declared(kind, name, visit.snapshot.seen.cluster_id, visit.kubernetes_token)
+
+    async def roll(self, visit: Visit) -> Roll | None:
+        """Return the roll of the cluster, if it has one. Raises KubernetesRefused."""
+        if self.kubernetes is None:
+            return None
+        return await self.kubernetes.roll(visit.snapshot.seen.cluster_id, visit.kubernetes_token)
 
     def frame(self, request: web.Request) -> Frame:
         """Return the frame of a page, as far as it is known without the cluster."""
@@ -198,9 +233,10 @@ class Site:
             address=request.rel_url.raw_path_qs.removeprefix(self.options.prefix),
             who=session.principal.name if session is not None else "",
             csrf=session.csrf if session is not None else "",
-            may_log_out=session is not None and session is not self._shared,
+            may_log_out=session is not None and not self.is_shared(session),
             may_write=self.options.write,
-            has_runs=self.options.has_runs,
+            has_runs=self.kubernetes is not None,
+            asks_token=self.kubernetes is not None and self.kubernetes.is_visitors,
         )
 
 
@@ -221,6 +257,14 @@ def _credentials(header: str, mechanism: str) -> tuple[str, str, str]:
 
 def _words_of(error: BaseException) -> str:
     return str(error) or type(error).__name__
+
+
+async def or_reason(asked: Awaitable[T]) -> T | str:
+    """Return what is asked for, or why it is not known, where a page is shown in any case."""
+    try:
+        return await asked
+    except (KubernetesRefused, Refusal) as error:
+        return str(error)
 
 
 def wants_json(request: web.Request) -> bool:
@@ -292,6 +336,8 @@ def middleware(process: ProcessOptions, sites: Sequence[Site]) -> Middleware:
                 raise
         except InvalidInput as error:
             answer = _refused(frame(), request, Refusal(HTTPStatus.BAD_REQUEST, str(error)))
+        except KubernetesRefused as error:
+            answer = _refused(frame(), request, Refusal(error.status, str(error)))
         except Refusal as error:
             answer = _refused(frame(), request, error)
         except Exception:  # A mistake of ours; the visitor gets no part of it.

@@ -22,6 +22,7 @@ PAGES: Final = (
     ("Users", "/users"),
 )
 MAINTENANCE: Final = ("Maintenance", "/maintenance")
+TOKEN: Final = ("Kubernetes token", "/kubernetes")
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -42,6 +43,8 @@ class Frame(NamedTuple):
     may_write: bool = False
     has_runs: bool = False
     """True if there are pages of MaintenanceJobs."""
+    asks_token: bool = False
+    """True if the visitor's token for the Kubernetes API counts there."""
     cluster: str = ""
     age_s: float | None = None
     failures: Sequence[str] = ()
@@ -91,7 +94,11 @@ def _header(frame: Frame) -> h.Node:
         and h.nav(aria_label="Pages")[
             [
                 h.a(href=link(frame, path), aria_current="page" if _is_in(here, path) else None)[name]
-                for name, path in (*PAGES, *([MAINTENANCE] if frame.has_runs else []))
+                for name, path in (
+                    *PAGES,
+                    *([MAINTENANCE] if frame.has_runs else []),
+                    *([TOKEN] if frame.asks_token else []),
+                )
             ]
         ],
         frame.who and h.span(".who")[f"as {frame.who}", _age(frame)],

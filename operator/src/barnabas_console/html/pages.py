@@ -6,8 +6,17 @@ from typing import Final
 
 import htpy as h
 
-from barnabas_console.html.frame import Column, Frame, facts, figure, link, list_page, path_of, size, table, whole
-from barnabas_console.model.details import HANGING, AclRow, Config, RunRow, TopicDetail, TransactionRow, UserRow
+from barnabas_console.html.frame import Column, Frame, facts, figure, form, link, list_page, path_of, size, table, whole
+from barnabas_console.model.details import (
+    HANGING,
+    AclRow,
+    Detail,
+    Manifest,
+    Roll,
+    RunRow,
+    TransactionRow,
+    UserRow,
+)
 from barnabas_console.model.inputs import ListQuery, Part
 from barnabas_console.model.snapshot import (
     Broker,
@@ -30,6 +39,7 @@ ABOUT_HANGING: Final = (
     "Without the right to describe its transactional id, a transaction that a coordinator knows looks the same."
 )
 START: Final = "Start offset"
+DEAD_LETTERS: Final = "errors.deadletterqueue.topic.name"
 ABOUT_SHARES: Final = (
     "A share group has finished some records behind its start offset: the lag is what its coordinator reports. "
     "How many records are in flight is in the metrics of the brokers."
@@ -74,7 +84,29 @@ def problem(frame: Frame, title: str, text: str) -> h.Element:
     return whole(frame, title, h.p(".problem", role="alert")[text], h.p[h.a(href=link(frame, "/"))["To the cluster"]])
 
 
-def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
+def token(frame: Frame, *, has_token: bool) -> h.Element:
+    """Return the page on which a visitor gives a token for the Kubernetes API."""
+    return whole(
+        frame,
+        "Kubernetes token",
+        h.p[
+            "MaintenanceJobs, rolls and manifests are read from the Kubernetes API with your token. "
+            "It stays in the memory of the console until this session ends."
+        ],
+        has_token and h.p(".notice", role="status")["This session has a token. An empty one removes it."],
+        form(
+            frame,
+            "/kubernetes",
+            "Keep the token",
+            h.label[
+                "Token, as `kubectl create token NAME` prints it",
+                h.input(type="password", name="token", autocomplete="off", maxlength="8000"),
+            ],
+        ),
+    )
+
+
+def cluster(frame: Frame, snapshot: Snapshot, roll: Roll | str | None) -> h.Element:
     """Return the page of brokers and their disks, with the partitions that need somebody's attention."""
     has_tls = any(each.certificate is not None for each in snapshot.seen.brokers)
     return whole(
@@ -85,7 +117,7 @@ def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
             facts(
                 (
                     ("Cluster id", snapshot.seen.cluster_id),
-                    ("Brokers", figure(len(snapshot.seen.brokers))),
+                    ("Brokers", _brokers(snapshot)),
                     ("Topics", figure(len(snapshot.topics))),
                     ("Partitions", figure(len(snapshot.seen.partitions))),
                     ("Groups", figure(len(snapshot.groups))),
@@ -104,6 +136,7 @@ def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
                 ),
                 snapshot.seen.brokers,
             ),
+            _roll(roll),
             _leaderless(frame, snapshot.leaderless),
             h.h2["Replicas that move"],
             _moving(frame, snapshot.moving),
@@ -111,6 +144,41 @@ def cluster(frame: Frame, snapshot: Snapshot) -> h.Element:
             _troubled(frame, [each for each in snapshot.topics if each.offline or each.under_replicated]),
         ],
     )  # fmt: skip
+
+
+def _brokers(snapshot: Snapshot) -> h.Node:
+    away = ", ".join(f"broker {each} with {count:,} replicas" for each, count in snapshot.away.items())
+    return [figure(len(snapshot.seen.brokers)), away and h.em(".unknown")[f" away: {away}"]]
+
+
+def _roll(roll: Roll | str | None) -> h.Node:
+    if roll is None:
+        return None
+    if isinstance(roll, str):
+        return [h.h2["Roll"], h.p(".unknown")[f"Not known: {roll}"]]
+    waits = f"{roll.blocked_by}: {roll.message}" if roll.blocked_by else roll.message
+    return [
+        h.h2["Roll"],
+        facts(
+            (
+                ("Restarting now", _numbers(roll.restarting)),
+                ("Still to restart", _numbers(roll.remaining)),
+                ("Waits for", waits or "nothing"),
+            )
+        ),
+    ]
+
+
+def _manifest(found: Manifest | str | None) -> h.Node:
+    if found is None:
+        return None
+    if isinstance(found, str):
+        return h.p(".unknown")[f"Whether a resource of Kubernetes declares it is not known: {found}"]
+    return [
+        h.h2[f"Declared by the {found.kind} {found.name}"],
+        h.p["The operator keeps it so. Copy the manifest, change it, and apply it with kubectl."],
+        h.pre(".manifest")[found.text],
+    ]
 
 
 def _troubled(frame: Frame, topics: Sequence[Topic]) -> h.Node:
@@ -164,10 +232,10 @@ def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) ->
         Column("State", lambda each: h.em(".unknown")[each.state] if each.state == HANGING else each.state),
         Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
         Column("Partition", lambda each: str(each.partition), is_number=True),
-        Column("Transactional id", lambda each: each.transactional_id or h.em(".unknown")["none is known"]),
-        Column("Producer", lambda each: f"{each.producer_id}, epoch {each.producer_epoch}"),
-        Column("Begins at", lambda each: figure(each.start_offset), is_number=True),
-        Column("Last write", lambda each: f"{each.last_write} ({each.idle_s:,} s ago)"),
+        Column("Transactional id", lambda each: each.transactional_id or h.em(".unknown")[each.why or "none is known"]),
+        Column("Producer", lambda each: each.why or f"{each.producer_id}, epoch {each.producer_epoch}"),
+        Column("Begins at", lambda each: figure(each.why or each.start_offset), is_number=True),
+        Column("Last write", lambda each: each.why or f"{each.last_write} ({each.idle_s:,} s ago)"),
         Column("Held back", lambda each: figure(each.held_back), is_number=True),
     )
     return whole(
@@ -269,7 +337,14 @@ def groups(frame: Frame, query: ListQuery, part: Part) -> h.Element:
     return whole(frame, "Groups", list_page(frame, "/groups", query, part, columns))
 
 
-def topic(frame: Frame, name: str, rows: Sequence[Partition], snapshot: Snapshot, detail: TopicDetail) -> h.Element:
+def topic(
+    frame: Frame,
+    name: str,
+    rows: Sequence[Partition],
+    snapshot: Snapshot,
+    detail: Detail,
+    manifest: Manifest | str | None,
+) -> h.Element:
     """Return the page of a topic: partitions, groups, configs, rights."""
     here = path_of("topics", name)
     columns = (
@@ -290,20 +365,25 @@ def topic(frame: Frame, name: str, rows: Sequence[Partition], snapshot: Snapshot
     return whole(
         frame,
         name,
-        h.p[h.a(".button", href=link(frame, f"{here}/messages"))["Messages"], _topic_actions(frame, here)],
+        h.p[
+            h.a(".button", href=link(frame, f"{here}/messages"))["Messages"],
+            _topic_actions(frame, here, is_declared=manifest is not None),
+        ],
         detail.rights is not None and h.p["You may: ", ", ".join(sorted(detail.rights)) or "nothing", "."],
         _cut(rows),
         table(columns, rows[:ROWS_MAX]),
         h.h2["Groups"],
         _readers(frame, snapshot.readers.get(name, {})),
         h.h2["Configs"],
-        h.p(".problem")[detail.failure] if detail.configs is None else _configs(detail.configs),
+        _configs(detail),
+        _manifest(manifest),
     )
 
 
-def _topic_actions(frame: Frame, here: str) -> h.Node:
-    names = (("partitions", "Add partitions"), ("config", "Set a config"), ("delete-records", "Delete records"))
-    chosen = (*names, ("produce", "Produce a message")) if frame.may_write else ()
+def _topic_actions(frame: Frame, here: str, *, is_declared: bool) -> h.Node:
+    names = () if is_declared else (("partitions", "Add partitions"), ("config", "Set a config"))
+    of_records = (("delete-records", "Delete records"), ("produce", "Produce a message"))
+    chosen = (*names, *of_records) if frame.may_write else ()
     return [h.a(".button", href=link(frame, f"{here}/{action}"))[title] for action, title in chosen]
 
 
@@ -326,16 +406,25 @@ def _readers(frame: Frame, readers: Mapping[str, int | Unknown]) -> h.Node:
     return table(columns, sorted(readers.items())[:ROWS_MAX])
 
 
-def _configs(configs: Sequence[Config]) -> h.Node:
+def _configs(detail: Detail) -> h.Node:
+    if detail.configs is None:
+        return h.p(".problem")[detail.failure]
     columns = (
         Column("Config", lambda each: each.name),
         Column("Value", lambda each: h.em(".unknown")["secret"] if each.value is None else each.value),
         Column("Source", lambda each: each.source),
     )
-    return table(columns, configs)
+    return table(columns, detail.configs)
 
 
-def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -> h.Element:
+def group(
+    frame: Frame,
+    row: Group,
+    seen: GroupSeen,
+    lags: Sequence[GroupLag],
+    detail: Detail | None,
+    manifest: Manifest | str | None,
+) -> h.Element:
     """Return the page of a group: members, and its place in each partition."""
     here, is_share = path_of("groups", row.group_id), seen.lags is not None
     columns = (
@@ -349,7 +438,9 @@ def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -
     return whole(
         frame,
         row.group_id,
-        frame.may_write and h.p[h.a(".button", href=link(frame, f"{here}/reset"))["Reset offsets"]],
+        frame.may_write
+        and manifest is None
+        and h.p[h.a(".button", href=link(frame, f"{here}/reset"))["Reset offsets"]],
         facts(
             (
                 ("Type", row.group_type),
@@ -358,6 +449,7 @@ def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -
                 ("Lag", figure(row.lag)),
                 ("Epoch", "none" if seen.epoch is None else str(seen.epoch)),
                 ("Coordinator", str(row.coordinator)),
+                *([("Dead letters", _dead_letters(frame, detail))] if detail is not None and is_share else []),
             )
         ),
         h.h2["Lag of each partition"],
@@ -367,7 +459,17 @@ def group(frame: Frame, row: Group, seen: GroupSeen, lags: Sequence[GroupLag]) -
         table(columns, lags[:ROWS_MAX]),
         h.h2["Members"],
         _members(seen),
+        detail is not None and [h.h2["Configs"], _configs(detail)],
+        _manifest(manifest),
     )
+
+
+def _dead_letters(frame: Frame, detail: Detail) -> h.Node:
+    """Return the topic to which records go that nobody could process (KIP-1191)."""
+    topic = next((each.value for each in detail.configs or () if each.name == DEAD_LETTERS), None)
+    if detail.configs is None or topic is None:
+        return h.em(".unknown")["not known"]
+    return h.a(href=link(frame, path_of("topics", topic)))[topic] if topic else "go to no topic"
 
 
 def _members(seen: GroupSeen) -> h.Node:

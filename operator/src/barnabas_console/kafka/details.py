@@ -1,4 +1,4 @@
-"""The requests of single pages: the configs and rights of one topic, users with their ACLs."""
+"""The requests of single pages: the configs of a topic or a group, rights, users with their ACLs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -7,25 +7,14 @@ from kafka.errors import for_code
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_console.model.details import (
-    HANGING,
-    HANGS_AFTER_S,
-    OPEN,
-    UNKNOWN,
-    AclRow,
-    Config,
-    TopicDetail,
-    TransactionRow,
-    UserRow,
-)
-from barnabas_console.model.messages import time_text
+from barnabas_console.model.details import AclRow, Config, Detail, UserRow
 from barnabas_core.acls import AclOperation
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.kafka.transactions import OpenTransaction, open_among
 from barnabas_operator.kafka.user_admin import cluster_users
 
 TOPIC_RESOURCE: Final = 2
+GROUP_RESOURCE: Final = 32
+OWN_SOURCES: Final = ("topic", "group")
 SOURCES: Final = {
     1: "topic",
     2: "broker, dynamic",
@@ -37,21 +26,28 @@ SOURCES: Final = {
     8: "group",
 }
 """The sources of a config by their numbers in DescribeConfigs."""
-STATES: Final = (HANGING, UNKNOWN, OPEN)
 RIGHTS_VERSION: Final = 8
 RIGHTS_VERSION_MAX: Final = 12
 
 
-def topic_detail(client: Any, topic: str) -> TopicDetail:
+def topic_detail(client: Any, topic: str) -> Detail:
     """Return the configs of a topic with their sources, and the rights of the client's user. Raises KafkaError."""
+    return _configs(client, TOPIC_RESOURCE, topic)._replace(rights=_rights(client, topic))
+
+
+def group_detail(client: Any, group_id: str) -> Detail:
+    """Return the configs of a group of the protocols of Kafka 4 with their sources. Raises KafkaError."""
+    return _configs(client, GROUP_RESOURCE, group_id)
+
+
+def _configs(client: Any, resource_type: int, name: str) -> Detail:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=None
+        resource_type=resource_type, resource_name=name, configuration_keys=None
     )
     (found,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
-    rights = _rights(client, topic)
     if found.error_code != ErrorCode.NONE:
         why = for_code(found.error_code).__name__
-        return TopicDetail(None, rights, f"configs: {why}: {found.error_message or 'no reason given'}")
+        return Detail(failure=f"configs: {why}: {found.error_message or 'no reason given'}")
     configs = [
         Config(
             each.name,
@@ -61,7 +57,7 @@ def topic_detail(client: Any, topic: str) -> TopicDetail:
         )
         for each in found.configs
     ]
-    return TopicDetail(sorted(configs, key=lambda each: (each.source != "topic", each.name)), rights)
+    return Detail(sorted(configs, key=lambda each: (each.source not in OWN_SOURCES, each.name)))
 
 
 def _rights(client: Any, topic: str) -> Sequence[str] | None:
@@ -76,33 +72,6 @@ def _rights(client: Any, topic: str) -> Sequence[str] | None:
     (found,) = client.ask(request).topics
     numbers = found.authorized_operations
     return None if numbers is None else [_word(each) for each in AclOperation if each in numbers]
-
-
-def transactions_of(client: Any, held_back: Mapping[TopicPartition, int], now_ms: int) -> Sequence[TransactionRow]:
-    """Return the open transactions of these partitions, those that hang first. Raises KafkaError."""
-    rows = [
-        TransactionRow(
-            topic=each.topic,
-            partition=each.partition,
-            state=_state(each, now_ms),
-            transactional_id=each.transactional_id,
-            producer_id=each.producer_id,
-            producer_epoch=each.producer_epoch,
-            coordinator_epoch=each.coordinator_epoch,
-            start_offset=each.start_offset,
-            last_write=time_text(each.last_write_ms),
-            idle_s=max(0, now_ms - each.last_write_ms) // 1000,
-            held_back=each.held_back,
-        )
-        for each in (open_among(client, held_back) if held_back else ())
-    ]
-    return sorted(rows, key=lambda each: (STATES.index(each.state), -each.idle_s))
-
-
-def _state(each: OpenTransaction, now_ms: int) -> str:
-    if each.transactional_id is not None:
-        return OPEN
-    return HANGING if now_ms - each.last_write_ms > HANGS_AFTER_S * 1000 else UNKNOWN
 
 
 class Users(NamedTuple):

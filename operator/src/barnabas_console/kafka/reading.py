@@ -4,7 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kafka.errors import for_code
-from kafka.protocol.admin import DescribeLogDirsRequest, ListPartitionReassignmentsRequest
+from kafka.protocol.admin import (
+    DescribeLogDirsRequest,
+    DescribeTopicPartitionsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_console.model.snapshot import (
@@ -22,7 +26,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.share_groups import SHARE
-from barnabas_lag.evaluation.lags import PartitionReading
+from barnabas_lag.evaluation.lags import NO_LEADER, PartitionReading
 from barnabas_lag.kafka.groups import (
     Described,
     Listed,
@@ -34,6 +38,8 @@ from barnabas_lag.kafka.groups import (
 from barnabas_lag.kafka.offsets import partitions_of, with_ends, with_stable_offsets
 
 REASSIGNMENTS_MS: Final = 10_000
+ELIGIBLE_TOPICS_MAX: Final = 200
+"""The topics without a leader whose eligible leader replicas are asked for in a round."""
 REFUSALS: Final = ("AuthorizationFailed", "AUTHORIZATION_FAILED")
 """The words in the names of Kafka's errors about missing rights."""
 
@@ -58,6 +64,7 @@ def read_cluster_once(asking: Asking, now_s: float) -> Seen:
     readings = with_ends(asking, with_stable_offsets(asking, partitions_of(metadata, Everything())))
     disks = _disks(asking, broker_ids)
     reassignments = _reassignments(asking, metadata.controller_id)
+    eligible = _eligible(asking, readings)
     return Seen(
         at_s=now_s,
         cluster_id=metadata.cluster_id or "",
@@ -68,6 +75,7 @@ def read_cluster_once(asking: Asking, now_s: float) -> Seen:
         failures=tuple(dict.fromkeys(map(str, asking.failures))),
         reassignments=reassignments,
         futures=_parts(disks, are_future=True),
+        eligible=eligible,
     )
 
 
@@ -162,6 +170,24 @@ def _reassignments(asking: Asking, controller_id: int) -> Sequence[Reassignment]
                 for each in topic.partitions
             ]
     return Unknown.NO_ANSWER
+
+
+def _eligible(
+    asking: Asking, readings: Mapping[TopicPartition, PartitionReading]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Return the eligible leader replicas of partitions without a leader; none if brokers do not report them."""
+    topics = dict.fromkeys(where.topic for where, found in readings.items() if found.leader == NO_LEADER)
+    if not topics or not asking.supports(DescribeTopicPartitionsRequest, 0):
+        return {}
+    of_topic = DescribeTopicPartitionsRequest.TopicRequest
+    asked = [of_topic(name=each) for each in sorted(topics)[:ELIGIBLE_TOPICS_MAX]]
+    answer = asking.ask_any(DescribeTopicPartitionsRequest(topics=asked, response_partition_limit=2_000, cursor=None))
+    return {
+        TopicPartition(topic.name, each.partition_index): tuple(each.eligible_leader_replicas)
+        for topic in answer.topics
+        for each in topic.partitions
+        if each.leader_id == NO_LEADER and each.eligible_leader_replicas
+    }
 
 
 def _readable(log_dirs: Sequence[Any] | Unknown) -> Sequence[Any]:

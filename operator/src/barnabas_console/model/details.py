@@ -3,7 +3,9 @@
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
-OPEN, UNKNOWN, HANGING = "open", "unknown", "hanging"
+from barnabas_console.model.snapshot import Unknown
+
+OPEN, UNKNOWN, HANGING, UNREAD = "open", "unknown", "hanging", "not read"
 HANGS_AFTER_S: Final = 15 * 60
 """The longest timeout that brokers allow by default (transaction.max.timeout.ms), as in find-hanging of Kafka."""
 
@@ -17,11 +19,11 @@ class Config(NamedTuple):
     is_read_only: bool = False
 
 
-class TopicDetail(NamedTuple):
-    """The configs and rights of one topic, each None if it is not known; `failure` has the reason."""
+class Detail(NamedTuple):
+    """The configs of a topic or group, and the rights to a topic, each None if not known; `failure` has the reason."""
 
-    configs: Sequence[Config] | None
-    rights: Collection[str] | None
+    configs: Sequence[Config] | None = None
+    rights: Collection[str] | None = None
     failure: str = ""
 
 
@@ -43,15 +45,19 @@ class TransactionRow(NamedTuple):
     topic: str
     partition: int
     state: str
-    """HANGING, UNKNOWN if no coordinator that the visitor may ask knows it and it is younger, otherwise OPEN."""
-    transactional_id: str | None
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_write: str
-    idle_s: int
+    """OPEN if a coordinator knows it; else HANGING if it is old and all coordinators have answered, or UNKNOWN.
+
+    UNREAD for a partition whose transactions are not known, for the reason `why`; then only `held_back` is set.
+    """
     held_back: int
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    coordinator_epoch: int | None = None
+    start_offset: int | None = None
+    last_write: str = ""
+    idle_s: int = 0
+    why: Unknown | None = None
 
 
 class RunRow(NamedTuple):
@@ -69,6 +75,23 @@ class RunRow(NamedTuple):
     progress: str
     records: int
     message: str
+
+
+class Roll(NamedTuple):
+    """A rolling restart: the ids of brokers that wait for it and that restart now, and why the next one waits."""
+
+    remaining: Sequence[int]
+    restarting: Sequence[int]
+    blocked_by: str
+    message: str
+
+
+class Manifest(NamedTuple):
+    """The resource of Kubernetes that declares a topic or a group, as YAML to copy."""
+
+    kind: str
+    name: str
+    text: str
 
 
 class UserRow(NamedTuple):

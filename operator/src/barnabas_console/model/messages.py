@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +32,9 @@ EXPORT_MAX: Final = 100_000
 BACK_DEFAULT: Final = -50
 PARTITION_MAX: Final = (1 << 31) - 1
 SHOWN_CHARACTERS_MAX: Final = 4_096
+HEADERS_MAX: Final = 50
+NAME_LENGTH_MAX: Final = 256
+"""The most headers of a message that are shown, and the most characters of their names."""
 PARSED_BYTES_MAX: Final = 1 << 20
 """The largest value that is parsed as JSON; parsing more would keep other visitors waiting."""
 EXPORTED_BYTES_MAX: Final = 1 << 20
@@ -223,7 +226,7 @@ def shown(message: Message, form: str, characters_max: int = SHOWN_CHARACTERS_MA
         timestamp=time_text(message.timestamp_ms),
         key=part("key", message.key),
         value=part("value", message.value),
-        headers=tuple((name, part(f"header {name}", value)) for name, value in message.headers[:50]),
+        headers=tuple((name, part(f"header {name}", value)) for name, value in _named(message.headers[:HEADERS_MAX])),
         cut=tuple(cut),
         schemas=tuple(message.schemas),
     )
@@ -238,7 +241,17 @@ def text_of(value: bytes, form: str, *, is_whole: bool = True) -> str:
     if text is None and (form == "hex" or (form == "auto" and not _is_text(value, is_whole=is_whole))):
         return value.hex(" ")
     text = value.decode(errors="replace") if text is None else text
+    return _printable(text)
+
+
+def _printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def _named(headers: Sequence[tuple[str, bytes | None]]) -> Iterator[tuple[str, bytes | None]]:
+    """Yield headers with names that can be shown."""
+    for name, value in headers:
+        yield _printable(name)[:NAME_LENGTH_MAX], value
 
 
 def _json_of(value: bytes) -> str | None:

@@ -192,6 +192,8 @@ class Seen(NamedTuple):
     reassignments: Sequence[Reassignment] | Unknown = ()
     futures: Mapping[tuple[int, str, int], int] = {}
     """The sizes of copies in another log dir of the same broker, in bytes, as in `sizes`."""
+    eligible: Mapping[TopicPartition, tuple[int, ...]] = {}
+    """The eligible leader replicas (KIP-966) of partitions without a leader, where brokers report them."""
 
 
 class Snapshot:
@@ -206,6 +208,8 @@ class Snapshot:
         self.topics: Final = tuple(_topic(each, self, before) for each in sorted(self._of_topic))
         self.moving: Final = _moving(seen)
         self.leaderless: Final = tuple(_leaderless(seen))
+        self.away: Final = _away(seen)
+        """The brokers that are not live and have replicas, with the number of these replicas."""
 
     def partitions_of(self, topic: str) -> Sequence[TopicPartition]:
         """Return the partitions of a topic in order; none if the topic does not exist."""
@@ -378,24 +382,33 @@ def _leaderless(seen: Seen) -> Iterator[Leaderless]:
     brokers = {each.broker_id: each for each in seen.brokers}
     for where, found in sorted(seen.partitions.items()):
         if found.leader == NO_LEADER:
-            yield Leaderless(*where, why_no_leader(found, brokers))
+            yield Leaderless(*where, why_no_leader(found, seen.eligible.get(where, ()), brokers))
 
 
-def why_no_leader(found: PartitionReading, brokers: Mapping[int, Broker]) -> str:
+def _away(seen: Seen) -> Mapping[int, int]:
+    live = {each.broker_id for each in seen.brokers}
+    replicas = leaders_and_replicas(seen.partitions.values())[1]
+    return {each: replicas[each] for each in sorted(replicas) if each not in live}
+
+
+def why_no_leader(found: PartitionReading, eligible: Sequence[int], brokers: Mapping[int, Broker]) -> str:
     """Return in sentences why a partition has no leader: where the replicas with all records are, and the others."""
-    whole = found.isr or found.replicas
+    whole = tuple(dict.fromkeys((*found.isr, *eligible))) or found.replicas
     away = [each for each in whole if each not in brokers]
     broken = [each for each in whole if each in brokers and _has_broken_log_dir(brokers[each])]
     lacking = [each for each in found.replicas if each not in whole and each in brokers]
-    about = "replicas that may have all records" if found.isr else "replicas"
+    is_known = bool(found.isr or eligible)
+    about = "replicas that may have all records" if is_known else "replicas"
     parts = []
     if away:
         parts.append(f"The {about} are on brokers that are away: {_listed(away)}.")
     if broken:
         parts.append(f"A log dir has failed on brokers with {about}: {_listed(broken)}.")
     if not parts:
-        why = "the next leader is not elected yet" if found.isr else "no replica is known to have all records"
+        why = "the next leader is not elected yet" if is_known else "no replica is known to have all records"
         parts.append(f"The brokers with {about} are alive: {_listed(whole)}; {why}.")
+    if eligible:
+        parts.append(f"One of the eligible leader replicas (ELR) must come back: {_listed(eligible)}.")
     if lacking:
         parts.append(
             f"The replicas on brokers {_listed(lacking)} are alive, but were not in sync, and may lack records."

@@ -69,12 +69,6 @@ def open_in(client: Any, partition: TopicPartition) -> list[OpenTransaction]:
     return list(_open(client, held_back, _transactions(client, UNDECIDED)))
 
 
-def open_among(client: Any, held_back: Mapping[TopicPartition, int]) -> tuple[OpenTransaction, ...]:
-    """Return the open transactions of these partitions, given their numbers of withheld offsets. Raises KafkaError."""
-    places = {structs.TopicPartition(*each): count for each, count in held_back.items()}
-    return _open(client, places, _transactions(client, UNDECIDED))
-
-
 def abort(client: Any, hanging: OpenTransaction) -> None:
     """Write an abort marker for a transaction in its partition. Raises KafkaError."""
     # A producer's first transaction has no coordinator epoch yet, and brokers accept 0 for it.

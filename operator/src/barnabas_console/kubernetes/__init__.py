@@ -1,0 +1,1 @@
+"""The requests of the console to the Kubernetes API."""
