@@ -8,20 +8,28 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import TopicPartition
-from kafka.admin import KafkaAdminClient, NewTopic
 from playwright.sync_api import Page, sync_playwright
 
-from harness.cluster import BarnabasCluster, barnabas_cluster
+from barnabas_console.app.streams import READERS_MAX
+from console_tour.figures import figures
+from console_tour.world import SEEN, USERS, fill, secured_cluster
+from harness.cluster import BarnabasCluster
+from harness.console_events import events
 from harness.deadline import wait_for
-from harness.running_console import RunningConsole
+from harness.running_console import RunningConsole, Visitor, logged_in
 
-TOPICS_A_REQUEST: Final = 250
+CROWD: Final = 1_000
+CROWD_PAGE_S: Final = 2.0
+SPAN_S: Final = 30.0
+"""The seconds of one measurement."""
+SECURED: Final = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
 SERVER_MS_MAX: Final = 200.0
 PAGE_BYTES_MAX: Final = 1 << 20
 PHONE: Final[Any] = {"width": 390, "height": 844}
@@ -34,66 +42,83 @@ PAGES: Final = (
     "/topics/flights",
     "/groups",
     "/groups/billing",
+    "/groups/modern-0",
+    "/groups/workers-0",
     "/users",
 )
-MARKUP: Final = b"<img src=x onerror=document.title='broken'>"
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tour, and return 1 if something is not as it must be."""
     parser = argparse.ArgumentParser(prog="console_tour", description=__doc__)
     parser.add_argument("--topics", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=500)
     parser.add_argument("--pictures", type=Path, help="a folder for pictures of the pages")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place, barnabas_cluster(Path(place), 3) as cluster:
-        _fill(cluster, given.topics, given.groups)
-        console = RunningConsole(cluster.bootstrap, Path(place))
-        try:
-            console.process.start()
-            problems = list(_tour(cluster, console, given.topics, given.pictures))
-            print(f"the log of the console:\n{console.log()}" if problems else "", end="")
-            assert console.process.stop() == 0, console.log()
-        finally:
-            console.process.close()
+    parser.add_argument("--short", action="store_true", help="neither kill and roll brokers nor measure")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as place, secured_cluster(Path(place)) as (cluster, logins):
+        fill(cluster, given.topics, given.groups)
+        if not given.short:
+            print(f"without a console: {figures(cluster, SPAN_S)}", flush=True)
+        with _console(cluster.bootstrap, Path(place)) as console:
+            problems = list(_tour(cluster, console, given))
+        with _console(logins, Path(place), "--interval", "10", properties=SECURED) as console:
+            problems += _with_users(cluster, console, given)
     print("\n".join(problems) or "the tour found nothing")
     return 1 if problems else 0
 
 
-def _fill(cluster: BarnabasCluster, topics: int, groups: int) -> None:
-    """Make topics, groups with lag, and messages with markup."""
-    cluster.create_topic("flights", 6, 3)
-    cluster.create_topic("airports", 1, 3)
-    client = cluster.client()
-    flights = [f'{{"flight": {number}, "from": "JFK", "to": "LAX"}}'.encode() for number in range(200)]
-    for number in range(6):
-        client.write("flights", flights, number)
-    client.write("airports", [MARKUP])
-    for number in range(groups):
-        name = "billing" if number == 0 else f"group-{number}"
-        client.commit(name, *(TopicPartition("flights", each, number % 200) for each in range(6)))
-    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap)) as admin:
-        names = [f"orders-{number:05d}" for number in range(topics)]
-        for begin in range(0, len(names), TOPICS_A_REQUEST):
-            some = [NewTopic(name, 1, 1) for name in names[begin : begin + TOPICS_A_REQUEST]]
-            admin.create_topics(some, timeout_ms=60_000)
+@contextmanager
+def _console(bootstrap: str, place: Path, *options: str, properties: str = "") -> Iterator[RunningConsole]:
+    (place / "client.properties").write_text(properties)
+    config = ("--command-config", str(place / "client.properties")) if properties else ()
+    console = RunningConsole(bootstrap, place, *config, *options)
+    try:
+        console.process.start()
+        yield console
+        assert console.process.stop() == 0, console.log()
+        assert "Traceback" not in console.log(), console.log()
+    finally:
+        console.process.close()
 
 
-def _tour(cluster: BarnabasCluster, console: RunningConsole, topics: int, pictures: Path | None) -> Iterator[str]:
+def _tour(cluster: BarnabasCluster, console: RunningConsole, given: argparse.Namespace) -> Iterator[str]:
     visitor = console.visitor()
-    wait_for(lambda: visitor.json("/topics")["whole"], lambda count: count >= topics, 300)
-    yield from _served(console)
+    wait_for(lambda: visitor.json("/topics")["whole"], lambda count: count >= given.topics, 300)
+    kinds = Counter(each["group_type"] for each in visitor.json("/groups?size=1000")["rows"])
+    print(f"{given.topics:,} topics; groups: {dict(kinds)}", flush=True)
+    yield from _served(console, must_be_quick=not given.short)
     with _browser() as page:
         wrong: list[str] = []
         page.on("console", lambda each: wrong.append(each.text) if each.type == "error" else None)
         page.on("pageerror", lambda each: wrong.append(str(each)))
         base = f"http://127.0.0.1:{console.process.port}"
-        yield from _looked_at(page, base, pictures)
+        yield from _looked_at(page, base, given.pictures)
         yield from _by_keyboard(page, base)
-        yield from _messages(page, base, cluster, pictures)
-        yield from _on_a_phone(page, base)
+        yield from _messages(page, base, cluster, given.pictures)
+        yield from _on_a_phone(page, base, given.pictures)
         yield from (f"an error in the browser: {each}" for each in dict.fromkeys(wrong))
-        yield from _without_a_broker(page, base, cluster)
+        if not given.short:
+            yield from _without_a_broker(page, base, cluster)
+            yield from _rolled(page, base, cluster)
+            yield from _crowd(console)
+
+
+def _with_users(cluster: BarnabasCluster, console: RunningConsole, given: argparse.Namespace) -> list[str]:
+    with _browser() as page:
+        problems = list(_as_a_viewer(page, f"http://127.0.0.1:{console.process.port}"))
+    if given.short:
+        return problems
+    for count in (1, len(USERS)):
+        visitors = [logged_in(console, name) for name in USERS[:count]]
+        load = partial(_statuses, visitors)
+        wait_for(load, lambda found: found == {200})
+        print(f"{count} users: {figures(cluster, SPAN_S, console.process.pid, load)}", flush=True)
+    return problems
+
+
+def _statuses(visitors: Sequence[Visitor]) -> set[int]:
+    return {each.get("/topics").status for each in visitors}
 
 
 @contextmanager
@@ -106,7 +131,7 @@ def _browser() -> Iterator[Page]:
             chromium.close()
 
 
-def _served(console: RunningConsole) -> Iterator[str]:
+def _served(console: RunningConsole, *, must_be_quick: bool) -> Iterator[str]:
     visitor = console.visitor()
     for path in PAGES:
         began = time.perf_counter()
@@ -115,7 +140,7 @@ def _served(console: RunningConsole) -> Iterator[str]:
         print(f"{path}: {answer.status}, {took_ms:.0f} ms, {size / 1024:.0f} KiB")
         if answer.status != 200 or size > PAGE_BYTES_MAX:
             yield f"{path}: {answer.status}, {size} bytes; allowed: 200, {PAGE_BYTES_MAX} bytes"
-        if took_ms > SERVER_MS_MAX:
+        if must_be_quick and took_ms > SERVER_MS_MAX:
             yield f"{path} took {took_ms:.0f} ms; allowed: {SERVER_MS_MAX:.0f}"
 
 
@@ -161,8 +186,10 @@ def _messages(page: Page, base: str, cluster: BarnabasCluster, pictures: Path | 
         yield "the text of a message became markup"
 
 
-def _on_a_phone(page: Page, base: str) -> Iterator[str]:
+def _on_a_phone(page: Page, base: str, pictures: Path | None) -> Iterator[str]:
     page.set_viewport_size(PHONE)
+    page.goto(f"{base}/topics")
+    _picture(page, pictures, "console-phone")
     for path in PAGES:
         page.goto(f"{base}{path}")
         width: Any = page.evaluate("document.documentElement.scrollWidth")
@@ -181,6 +208,54 @@ def _without_a_broker(page: Page, base: str, cluster: BarnabasCluster) -> Iterat
     _await(page, "document.body.textContent.includes('Every replica is in sync')")
     if page.locator("h1").text_content() != "Cluster":
         yield "the page of the cluster is gone"
+
+
+def _rolled(page: Page, base: str, cluster: BarnabasCluster) -> Iterator[str]:
+    """Restart the brokers one after the other while a page is open, which names each one while it is away."""
+    page.goto(f"{base}/")
+    for number in cluster.brokers:
+        cluster.stop(number)
+        _await(page, f"document.body.textContent.includes('away: broker {number} with')")
+        cluster.start(number)
+        _await(page, "document.body.textContent.includes('Every replica is in sync')")
+    if page.locator("h1").text_content() != "Cluster":
+        yield "the page of the cluster is gone after a roll"
+
+
+def _crowd(console: RunningConsole) -> Iterator[str]:
+    """Open many tails at once: some are shown, the others are refused, and pages are still served."""
+    statuses = Counter[int]()
+    with ExitStack() as tails:
+        for _ in range(CROWD):
+            answer = tails.enter_context(events(console, console.visitor(), "from=end&follow=1"))
+            statuses[answer.status] += 1
+        began = time.perf_counter()
+        status, took_s = console.visitor().get("/topics").status, time.perf_counter() - began
+    print(f"{CROWD:,} visitors that tail: {dict(statuses)}; a page beside them: {status}, {1000 * took_s:.0f} ms")
+    if statuses != {200: READERS_MAX, 503: CROWD - READERS_MAX} or status != 200 or took_s > CROWD_PAGE_S:
+        yield f"a crowd of {CROWD} gets {dict(statuses)}, and a page beside it {status} after {took_s:.1f} s"
+
+
+def _as_a_viewer(page: Page, base: str) -> Iterator[str]:
+    """Log in as a user who may see three topics and one group, by keys alone."""
+    page.goto(f"{base}/topics?sort=name")
+    page.keyboard.type("viewer")
+    page.keyboard.press("Tab")
+    page.keyboard.type("viewer-secret")
+    page.locator("select[name=mechanism]").select_option("PLAIN")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    names = tuple(page.locator("#list tbody tr td:first-child").all_text_contents())
+    if names != SEEN:
+        yield f"the viewer sees {names}; allowed: {SEEN}"
+    page.goto(f"{base}/groups")
+    groups = page.locator("#list tbody tr td:first-child").all_text_contents()
+    if groups != ["billing"]:
+        yield f"the viewer sees the groups {groups}; allowed: billing"
+    for path in ("/topics/orders-00002", "/topics/orders-00002/messages", "/groups/group-1"):
+        page.goto(f"{base}{path}")
+        if "may not describe it" not in (page.locator("main").text_content() or ""):
+            yield f"the viewer sees {path}"
 
 
 def _await(page: Page, condition: str) -> None:
