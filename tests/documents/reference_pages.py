@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.wire.apis import ABSENT_APIS, API_SPECS, ApiSpec
+from barnabas_broker.wire.framing import ABSENT_APIS, API_SPECS, ApiSpec
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import ConfigDefinition, Dynamic
 from barnabas_core.config.group_configs import GROUP_CONFIGS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.wire.apis import ABSENT_APIS, API_SPECS
+from barnabas_broker.wire.framing import ABSENT_APIS, API_SPECS
 from documents.reference_pages import apis_page, settings_page
 from harness.kafka_jars import JarsMissing, jars_folder
 from harness.require import missing

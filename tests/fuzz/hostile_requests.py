@@ -12,8 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.framing import encode_unsigned_varint
+from barnabas_broker.wire.framing import API_SPECS, encode_unsigned_varint
 from fuzz.hostile_batches import hostile_batch
 
 PRODUCE = 0

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Self
 
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.encoder import decode_response, encode_request
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.messages import message_class
 
 TIMEOUT_S = 60.0

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.handlers.guard import API_RIGHTS, LATEST, Need
-from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_broker.wire.records import Record, encode_batch

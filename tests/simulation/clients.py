@@ -7,9 +7,9 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.messages import message_class
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import Record, decode_batch, encode_batch

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiSpec
 from barnabas_broker.wire.encoder import encode_request
 from barnabas_broker.wire.fetch import TOPICS_MAX
+from barnabas_broker.wire.framing import API_SPECS, API_VERSIONS, FETCH, SASL_AUTHENTICATE, SASL_HANDSHAKE, ApiSpec
 from barnabas_broker.wire.messages import message_class, struct_class
 
 _WITHOUT_ARRAYS_TO_FILL: Final = (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)

@@ -18,7 +18,7 @@ from barnabas_broker.app.broker import Broker
 from barnabas_broker.app.loop_turns import MeasuringSelector
 from barnabas_broker.app.main import share_out
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.wire.apis import API_SPECS, PRODUCE
+from barnabas_broker.wire.framing import API_SPECS, PRODUCE
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock
 from harness.server_process import free_port

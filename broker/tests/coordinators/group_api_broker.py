@@ -17,8 +17,8 @@ from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.encoder import decode_request, encode_response
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ErrorCode
 

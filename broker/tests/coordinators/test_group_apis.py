@@ -25,7 +25,7 @@ from group_api_broker import (
 from group_script import subscription
 from kafka.protocol import consumer
 
-from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 

@@ -1,6 +1,6 @@
 """Rates and token buckets give the results of Kafka's formulas."""
 
-from barnabas_core.token_bucket import SampledRate, TokenBucket
+from barnabas_broker.handlers.handler_environment import SampledRate, TokenBucket
 
 
 def test_a_burst_waits_until_its_rate_over_the_window_equals_the_limit() -> None:

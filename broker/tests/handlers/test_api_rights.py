@@ -11,8 +11,8 @@ from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.guard import API_RIGHTS, Need, guarded
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.encoder import encode_response
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.acls import (
     CLUSTER_NAME,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from barnabas_broker.handlers import metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.wire.messages import MetadataRequest
 from barnabas_core.config.broker_config import parse_broker_config

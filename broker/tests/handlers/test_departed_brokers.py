@@ -8,9 +8,8 @@ import msgspec
 
 from barnabas_broker.handlers import cluster, metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import DepartedBrokers, HandlerEnvironment
-from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.handlers.large_responses import EncodedTopics, LargeResponses
 from barnabas_broker.metadata.documents import broker_key, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import BrokerRegistration, ControllerDocument, PartitionState, TopicDocument

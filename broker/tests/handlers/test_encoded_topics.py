@@ -12,8 +12,7 @@ from test_large_responses import LoopTimers
 
 from barnabas_broker.handlers import metadata
 from barnabas_broker.handlers.channel import Client, RequestContext
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED, EncodedTopics, Form
-from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
+from barnabas_broker.handlers.large_responses import NOT_ASKED, EncodedTopics, Form, LargeResponses, SharedTurn
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import MetadataRequest, MetadataResponse

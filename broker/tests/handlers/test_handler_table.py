@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_broker.handlers.table import RAW_HANDLERS, message_handler
-from barnabas_broker.wire.apis import API_SPECS
+from barnabas_broker.wire.framing import API_SPECS
 
 
 @pytest.mark.parametrize("api_key", sorted(API_SPECS.keys() - RAW_HANDLERS.keys()))

@@ -14,15 +14,14 @@ from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, TOPIC, FetchedBroker
 
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.server.client_throttle import throttled
-from barnabas_broker.wire.apis import FETCH
 from barnabas_broker.wire.fetch import FetchRequest
-from barnabas_broker.wire.framing import FileSlice
+from barnabas_broker.wire.framing import FETCH, FileSlice
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.errors import ErrorCode

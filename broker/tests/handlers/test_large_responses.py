@@ -9,10 +9,9 @@ from weakref import WeakSet
 import pytest
 from asked_in_turns import MANY, SlowClock
 
-from barnabas_broker.handlers.channel import Client, RequestContext
+from barnabas_broker.handlers.channel import AnswerInTurns, Client, RequestContext
 from barnabas_broker.handlers.large_responses import CloseConnection, LargeResponses, SharedTurn
 from barnabas_broker.handlers.replicas import ELECTION_RESULTS
-from barnabas_broker.handlers.responses import AnswerInTurns
 from barnabas_broker.wire.encoder import Encoded, decode_response, encode_in_steps
 from barnabas_broker.wire.messages import DescribeConfigsResponse, ElectLeadersResponse
 from barnabas_core.errors import ErrorCode

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas_broker.handlers import classic_groups, client_quotas
+from barnabas_broker.handlers import classic_groups, handler_environment
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.classic_groups import METADATA_BYTES_MAX
-from barnabas_broker.handlers.client_quotas import CLIENT_ID_CHARS_MAX, COUNTERS_MAX, ClientQuotas
+from barnabas_broker.handlers.handler_environment import CLIENT_ID_CHARS_MAX, COUNTERS_MAX, ClientQuotas
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.wire.messages import JoinGroupRequest, JoinGroupResponse
 from barnabas_core.errors import ErrorCode
@@ -60,7 +60,7 @@ def test_connections_on_the_inter_broker_listener_have_no_quota() -> None:
 
 
 def test_addresses_have_separate_counters_and_the_oldest_is_evicted(monkeypatch: Any) -> None:
-    monkeypatch.setattr(client_quotas, "COUNTERS_MAX", 2)
+    monkeypatch.setattr(handler_environment, "COUNTERS_MAX", 2)
     quotas = quotas_of(OF_EACH_ADDRESS)
     waits = [quotas.connection_wait_ms("10.0.0.1") for _ in range(12)]
     assert (waits[:10], waits[10] > 0, waits[11] > 0) == ([0] * 10, True, True)

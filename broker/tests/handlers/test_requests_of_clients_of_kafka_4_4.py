@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas_broker.handlers import api_versions, users
+from barnabas_broker.handlers import table, users
 from barnabas_broker.handlers.channel import ANONYMOUS, Client, RequestContext
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.wire.encoder import encode_request
@@ -47,7 +47,7 @@ def test_a_client_that_reaches_another_broker_than_it_expects_bootstraps_again(
     sent = memoryview(encode_request(request, 5, 1, "a"))
     answers: list[Any] = []
     channel: Any = SimpleNamespace(respond=answers.extend)
-    api_versions.handle(environment(), channel, 5, 1, sent, REQUEST_HEADER_BYTES, len(sent))
+    table.answer_api_versions(environment(), channel, 5, 1, sent, REQUEST_HEADER_BYTES, len(sent))
     assert int.from_bytes(answers[0][8:10], "big") == error
 
 

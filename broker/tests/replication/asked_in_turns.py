@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.table import message_handler
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.encoder import decode_response, encode_response
+from barnabas_broker.wire.framing import API_SPECS
 from harness.manual_clock import ManualClock
 
 MANY = 100

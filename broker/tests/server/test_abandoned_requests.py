@@ -16,7 +16,7 @@ from test_connection_limits import NO_LIMITS, connect
 from test_late_answers import turns
 
 from barnabas_broker.handlers import fetch
-from barnabas_broker.handlers.responses import answer_of
+from barnabas_broker.handlers.channel import answer_of
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
 from barnabas_broker.wire.messages import HeartbeatResponse

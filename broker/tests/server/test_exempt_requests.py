@@ -8,11 +8,10 @@ import pytest
 
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Client
-from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
-from barnabas_broker.wire.apis import FETCH
-from barnabas_broker.wire.framing import RequestHeader
+from barnabas_broker.wire.framing import FETCH, RequestHeader
 from harness.manual_clock import ManualClock
 
 WRITE_TXN_MARKERS, ADD_PARTITIONS, METADATA = 27, 24, 3

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS, FETCH, PRODUCE
+from barnabas_broker.wire.framing import API_SPECS, FETCH, PRODUCE
 from barnabas_broker.wire.messages import struct_class
 
 NAMES = tuple(f"kafka.protocol.{name}" for name in ("producer", "consumer", "metadata", "admin", "sasl"))

@@ -3,7 +3,7 @@
 import pytest
 from message_samples import kafka_class
 
-from barnabas_broker.wire.apis import API_SPECS, ApiSpec
+from barnabas_broker.wire.framing import API_SPECS, ApiSpec
 
 
 @pytest.mark.parametrize("spec", API_SPECS.values(), ids=lambda spec: spec.name)

@@ -22,7 +22,6 @@ from message_samples import (
 )
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import (
     ERROR_MESSAGE,
@@ -34,6 +33,7 @@ from barnabas_broker.wire.encoder import (
     encode_unsupported_api_versions,
     encoder,
 )
+from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.messages import message_class
 from harness.soak import size
 

@@ -15,7 +15,6 @@ from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 from message_samples import MemoryFile
 
-from barnabas_broker.wire.apis import LED_MAX
 from barnabas_broker.wire.fetch import (
     FetchPartition,
     FetchResult,
@@ -25,7 +24,7 @@ from barnabas_broker.wire.fetch import (
     parse_fetch,
     parse_fetch_in_steps,
 )
-from barnabas_broker.wire.framing import HANDLED_BYTES, FileSlice, MalformedRequest, Part
+from barnabas_broker.wire.framing import HANDLED_BYTES, LED_MAX, FileSlice, MalformedRequest, Part
 from barnabas_core.loop_turns import STEP_ELEMENTS, at_once
 from harness.soak import size
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.wire.apis import API_SPECS, ApiSpec
 from barnabas_broker.wire.framing import (
+    API_SPECS,
+    ApiSpec,
     MalformedRequest,
     RequestHeader,
     encode_unsigned_varint,

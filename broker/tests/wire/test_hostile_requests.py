@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from message_samples import CODEC_APIS, our_message, sample_tree
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import NAMES_MAX, PARTITIONS_MAX, ApiSpec
 from barnabas_broker.wire.encoder import decode_in_steps, decode_request, encode_in_steps, encode_response, encoder
-from barnabas_broker.wire.framing import ELEMENTS_MAX, MalformedRequest, encode_unsigned_varint
+from barnabas_broker.wire.framing import (
+    ELEMENTS_MAX,
+    NAMES_MAX,
+    PARTITIONS_MAX,
+    ApiSpec,
+    MalformedRequest,
+    encode_unsigned_varint,
+)
 from barnabas_core.loop_turns import at_once
 from harness.soak import size
 

@@ -12,8 +12,7 @@ from kafka.protocol.producer import ProduceResponse as KafkaResponse
 from kio.serial import entity_reader
 from leader_samples import endpoints, expected_endpoints, leaders
 
-from barnabas_broker.wire.apis import NAMES_MAX
-from barnabas_broker.wire.framing import MalformedRequest, encode_unsigned_varint
+from barnabas_broker.wire.framing import NAMES_MAX, MalformedRequest, encode_unsigned_varint
 from barnabas_broker.wire.produce import (
     ProduceRefusal,
     ProduceRequest,

@@ -35,9 +35,8 @@ from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.handlers.encoded_topics import EncodedTopics
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, IgnoredConfig
-from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.handlers.large_responses import EncodedTopics, LargeResponses
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter

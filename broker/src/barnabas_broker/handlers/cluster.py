@@ -31,11 +31,16 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_broker.coordinators.share_state.share_state import parse_key
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED
+from barnabas_broker.handlers.channel import (
+    AnswerInTurns,
+    RequestContext,
+    cluster_operations,
+    error_fields,
+    rights_of,
+    stepwise,
+)
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, error_fields, stepwise
+from barnabas_broker.handlers.large_responses import NOT_ASKED
 from barnabas_broker.metadata.client_quotas import (
     ENTITY_TYPES,
     IP,

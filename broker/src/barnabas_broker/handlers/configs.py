@@ -17,9 +17,8 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
-from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker
-from barnabas_broker.handlers.responses import AnswerInTurns, error_fields
 from barnabas_broker.metadata.controller.controller import LACKING_RECORDS, config_value, lost_in
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigChange,

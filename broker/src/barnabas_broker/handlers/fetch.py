@@ -18,11 +18,9 @@ from collections.abc import Callable, Collection
 from itertools import count
 from typing import Final
 
-from barnabas_broker.handlers.channel import Channel, Client, GiveUp, TakesTurns
-from barnabas_broker.handlers.client_rights import lacking, may_act_as_broker, rights_of
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.channel import Channel, Client, GiveUp, TakesTurns, lacking, may_act_as_broker, rights_of
+from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
 from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
-from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.replication.partition import Partition

@@ -20,10 +20,16 @@ from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.channel import (
+    AnswerInTurns,
+    Path,
+    RequestContext,
+    answer_of,
+    awaited,
+    rights_of,
+    stepwise,
+)
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, Path, answer_of, awaited, stepwise
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (

@@ -12,13 +12,11 @@ from inspect import isawaitable
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.handlers.channel import MessageHandler, RequestContext
-from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.channel import MessageHandler, RequestContext, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS
-from barnabas_broker.wire.framing import ELEMENT_BYTES
+from barnabas_broker.wire.framing import API_SPECS, ELEMENT_BYTES
 from barnabas_broker.wire.messages import message_class, struct_class
 from barnabas_core.acls import CLUSTER_NAME, AclOperation, ResourceType
 from barnabas_core.errors import ErrorCode

@@ -3,7 +3,7 @@
 Metadata (3), v0 to v13: the brokers, topics, and partition leaders of the whole cluster. In v0 an empty list of
 topics means all topics; from v1 on null means all, and an empty list none. v10 adds topic ids, and v12 requests by
 topic id. A requested topic that does not exist is created if auto.create.topics.enable and the request allow it.
-Encoded topics are cached (`encoded_topics`). Brokers that died a moment ago are still listed (`DepartedBrokers`).
+Encoded topics are cached (`large_responses`). Brokers that died a moment ago are still listed (`DepartedBrokers`).
 
 DescribeTopicPartitions (75), v0: pages of partitions, with their eligible leader replicas (KIP-966).
 """
@@ -14,12 +14,10 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Final, NamedTuple, TypeVar, cast
 
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import cluster_operations, rights_of
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED, EncodedTopic, Form, TopicResponse, is_as
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, cluster_operations, rights_of, stepwise
 from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, stepwise
+from barnabas_broker.handlers.large_responses import NOT_ASKED, EncodedTopic, Form, TopicResponse, is_as
 from barnabas_broker.handlers.topics import NO_ID, MutationCharge, created_partitions
 from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument

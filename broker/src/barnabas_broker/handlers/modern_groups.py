@@ -22,12 +22,10 @@ from uuid import UUID
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.group import ModernGroup, ModernMember
 from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat
-from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, rights_of, stepwise
 from barnabas_broker.handlers.classic_groups import client_host
-from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.encoded_topics import NOT_ASKED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, answer_of, stepwise
+from barnabas_broker.handlers.large_responses import NOT_ASKED
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (
     ConsumerGroupDescribeRequest,

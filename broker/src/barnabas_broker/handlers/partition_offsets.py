@@ -17,9 +17,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, awaited
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.replication.stable_offset import last_stable_offset

@@ -17,11 +17,9 @@ from typing import Final
 import msgspec
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Channel, GiveUp, TakesTurns
-from barnabas_broker.handlers.client_rights import AskedTopicKey, lacking, rights_of
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.channel import AskedTopicKey, Channel, GiveUp, TakesTurns, lacking, rights_of
+from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
 from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
-from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
 from barnabas_broker.handlers.pending_produce import (
     ACKS_ALL,
     REST,

@@ -18,9 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from barnabas_broker.handlers.channel import RequestContext
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, by_topic, error_fields, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, by_topic, error_fields, stepwise
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.storage.errors import StorageError

@@ -14,8 +14,7 @@ from barnabas_broker.coordinators.share_delivery.led_partition import LedPartiti
 from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, SessionKey, ShareSession
 from barnabas_broker.coordinators.share_delivery.share_partition import Wish
 from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS
+from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment
 from barnabas_broker.handlers.share_requests import (
     Outcome,
     acknowledge,

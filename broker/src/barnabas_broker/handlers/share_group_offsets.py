@@ -23,10 +23,8 @@ from uuid import UUID
 from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
 from barnabas_broker.coordinators.share_state.messages import STATE_APIS, WRITE, Entry, StateApi, state_batch
 from barnabas_broker.coordinators.share_state.share_state import UNKNOWN_COUNT, UNKNOWN_OFFSET, ReadEntry, ShareOutcome
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, answer_of, awaited, stepwise
 from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (

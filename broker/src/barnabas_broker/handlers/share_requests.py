@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, SessionKey
 from barnabas_broker.coordinators.share_delivery.share_partition import RENEW, AcknowledgementBatch
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.partition_leaders import LEADER_ERRORS, current_leader
+from barnabas_broker.handlers.channel import RequestContext, rights_of
+from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
 from barnabas_broker.metadata.features import has_share_groups
 from barnabas_broker.wire.framing import CurrentLeader
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse, ShareFetchRequest

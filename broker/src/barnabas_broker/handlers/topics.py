@@ -13,11 +13,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_quotas import Limited
-from barnabas_broker.handlers.client_rights import rights_of
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, error_fields
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, error_fields, rights_of
+from barnabas_broker.handlers.handler_environment import HandlerEnvironment, Limited
 from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument

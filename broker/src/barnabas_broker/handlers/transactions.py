@@ -33,10 +33,8 @@ from barnabas_broker.coordinators.groups.messages import CommitRequest, Committe
 from barnabas_broker.coordinators.transactions.decisions import BUMPING_VERSION, NO_PRODUCER_ID, NOBODY, Decision
 from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.coordinators.transactions.marker_sender import state_of
-from barnabas_broker.handlers.channel import RequestContext
-from barnabas_broker.handlers.client_rights import rights_of
+from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, answer_of, awaited
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights

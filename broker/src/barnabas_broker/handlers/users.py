@@ -24,9 +24,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from barnabas_broker.handlers.channel import ANONYMOUS, RequestContext
+from barnabas_broker.handlers.channel import ANONYMOUS, AnswerInTurns, RequestContext, error_fields, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.responses import AnswerInTurns, error_fields, stepwise
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.security.acls.acl_requests import acl_filter, new_acl
 from barnabas_broker.security.acls.authorizer import AclIndex, changing, key_of

@@ -12,17 +12,14 @@ from time import perf_counter
 from typing import Any, Final, cast
 
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
-from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler
-from barnabas_broker.handlers.client_quotas import FULL_WINDOW_S, ClientLimits, Limited
-from barnabas_broker.handlers.client_rights import may_act_as_broker
+from barnabas_broker.handlers.channel import Channel, Client, GiveUp, RawHandler, may_act_as_broker
 from barnabas_broker.handlers.guard import CLUSTER_ACTIONS_SINCE
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.handlers.handler_environment import FULL_WINDOW_S, ClientLimits, HandlerEnvironment, Limited
 from barnabas_broker.handlers.large_responses import SharedTurn
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.wire.apis import FETCH, PRODUCE
 from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
 from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
-from barnabas_broker.wire.framing import FileSlice, Part, RequestHeader
+from barnabas_broker.wire.framing import FETCH, PRODUCE, FileSlice, Part, RequestHeader
 from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
 from barnabas_core.loop_turns import LARGE_FETCH_BYTES
 

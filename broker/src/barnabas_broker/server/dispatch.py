@@ -18,7 +18,6 @@ from barnabas_broker.handlers.large_responses import CloseConnection, LargeRespo
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
 from barnabas_broker.server.connection import Connection
-from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS
 from barnabas_broker.wire.encoder import (
     decode_in_steps,
     decode_request,
@@ -27,7 +26,15 @@ from barnabas_broker.wire.encoder import (
     encode_response,
     encode_unsupported_api_versions,
 )
-from barnabas_broker.wire.framing import MalformedRequest, Part, RequestHeader, locate_body, parse_request_header
+from barnabas_broker.wire.framing import (
+    API_SPECS,
+    API_VERSIONS,
+    MalformedRequest,
+    Part,
+    RequestHeader,
+    locate_body,
+    parse_request_header,
+)
 from barnabas_core.loop_turns import FIRST_TURN_S, LARGE_REQUEST_BYTES, LONGEST_PART, LOOP_SHARE
 
 _UNITS_A_SECOND: Final = 4000

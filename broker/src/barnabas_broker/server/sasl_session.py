@@ -23,9 +23,17 @@ from barnabas_broker.security.sasl.mechanism import (
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.connection import Connection, Dispatch
 from barnabas_broker.server.sasl_listener import NO_MECHANISM, SaslListener
-from barnabas_broker.wire.apis import API_SPECS, API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from barnabas_broker.wire.encoder import decode_request, encode_response
-from barnabas_broker.wire.framing import MalformedRequest, Part, RequestHeader, parse_request_header
+from barnabas_broker.wire.framing import (
+    API_SPECS,
+    API_VERSIONS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    MalformedRequest,
+    Part,
+    RequestHeader,
+    parse_request_header,
+)
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.errors import ErrorCode
 

@@ -18,7 +18,6 @@ from typing import Any, Final
 import msgspec
 
 from barnabas_broker.wire import schema
-from barnabas_broker.wire.apis import API_SPECS
 from barnabas_broker.wire.decoder import (
     FIXED_FORMATS,
     NO_OPERATIONS,
@@ -27,7 +26,7 @@ from barnabas_broker.wire.decoder import (
     has_elements,
     steps_decoder,
 )
-from barnabas_broker.wire.framing import encode_unsigned_varint, write_count
+from barnabas_broker.wire.framing import API_SPECS, encode_unsigned_varint, write_count
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps
 

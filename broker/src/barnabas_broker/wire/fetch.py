@@ -16,10 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from barnabas_broker.wire.apis import API_SPECS, FETCH, LED_MAX
 from barnabas_broker.wire.framing import (
+    API_SPECS,
     BROKEN_BYTES,
+    FETCH,
     HANDLED_BYTES,
+    LED_MAX,
     UUID_BYTES,
     CurrentLeader,
     FileSlice,

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import structs
 
-from barnabas_broker.wire.apis import NAMES_MAX
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
+    NAMES_MAX,
     NO_TAGS,
     UUID_BYTES,
     CurrentLeader,

@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.wire.apis import FETCH
 from barnabas_broker.wire.fetch import (
     CURRENT_LEADER_TAG,
     DIVERGING_EPOCH_TAG,
@@ -26,6 +25,7 @@ from barnabas_broker.wire.fetch import (
 )
 from barnabas_broker.wire.framing import (
     BROKEN_BYTES,
+    FETCH,
     UUID_BYTES,
     MalformedRequest,
     encode_unsigned_varint,

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.handlers.client_quotas import ClientQuotas
+from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.metadata.client_quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
