@@ -23,8 +23,8 @@ OWNERS: Final = (
     Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
     Owner("LeaderReplica and FollowerReplica", ("replication/leader_replica.py",)),
     Owner("Segments", ("storage/segments/segments.py",)),
-    Owner("LeaderEpochs", ("storage/logs/leader_epochs.py",)),
-    Owner("LogProducers", ("storage/producer_state/log_producers.py",)),
+    Owner("LeaderEpochs", ("storage/logs/log_history.py",)),
+    Owner("LogProducers", ("storage/logs/log_history.py",)),
     Owner("LogSyncs", ("storage/logs/log_syncs.py",)),
     Owner(
         "Partition",

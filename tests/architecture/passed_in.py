@@ -58,7 +58,7 @@ OUTSIDE: Final = (
     # This decides how long to wait for a signal of another process before the file is read anyway.
     f"{BROKER}/metadata/store/sqlite/sqlite_store.py",
     # This starts the process.
-    f"{BROKER}/storage/helper/helper.py",
+    f"{BROKER}/storage/helper.py",
     # This runs in that process, which has only the system's clock.
     f"{BROKER}/storage/helper_worker.py",
 )

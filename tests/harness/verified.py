@@ -1,7 +1,7 @@
 """A verification of the transaction of a batch, as the coordinator's response leaves it."""
 
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
 
 

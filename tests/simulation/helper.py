@@ -5,8 +5,7 @@ from random import Random
 from typing import Final
 
 from barnabas_broker.storage.disk.files import FileSystem
-from barnabas_broker.storage.helper.helper import HelperDied
-from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
+from barnabas_broker.storage.helper import HelperDied, MapKeys, Request, Response
 from barnabas_broker.storage.helper_worker import Worker
 
 DELAYS_S: Final = (0.0, 0.01, 0.1)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from barnabas_broker.coordinators.share_state.persister import OnOutcomes, SharePersister
 from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType
-from barnabas_broker.storage.helper.requests import MapKeys, Request, Response
+from barnabas_broker.storage.helper import MapKeys, Request, Response
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_core.topic_partition import TopicPartition

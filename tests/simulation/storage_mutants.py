@@ -10,8 +10,8 @@ from barnabas_broker.storage.errors import DiskFull, InvalidBatch, StorageError,
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.replica_moves import ReplicaMove
 from barnabas_broker.storage.logs import log_loader
-from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
 from barnabas_broker.storage.logs.log import Log
+from barnabas_broker.storage.logs.log_history import LeaderEpochs
 from simulation.set_ups import loses_power_in_a_truncation
 
 

@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 
 from barnabas_broker.storage.disk.checkpoints import LastIncarnation
-from barnabas_broker.storage.disk.files import Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, Trash
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, Kept
 from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

@@ -27,11 +27,10 @@ from barnabas_broker.handlers import fetch, partition_offsets, pending_produce, 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.logs import truncation
+from barnabas_broker.storage.logs import log_history, truncation
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.producer_state import log_producers
-from barnabas_broker.storage.producer_state.producers import ProducerStates
-from barnabas_broker.storage.segments.transaction_index import TransactionIndex
+from barnabas_broker.storage.producer_state import ProducerStates
+from barnabas_broker.storage.segments.indexes import TransactionIndex
 from barnabas_broker.wire.key_values import NewestSlice, ProducerEpoch, TransactionalKeyValues
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
@@ -294,7 +293,7 @@ def judges_results_before_pending_transactions() -> Iterator[None]:
 @contextmanager
 def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
     """Producers that are loaded after a truncation seem to have no open transaction."""
-    replay = log_producers._replay
+    replay = log_history._replay
 
     def mistaken(states: Any, segments: Any) -> None:
         replay(states, segments)
@@ -302,7 +301,7 @@ def forgets_open_transactions_in_a_truncation() -> Iterator[None]:
             states.producers[producer_id].transaction_first_offset = -1
             states.transactions.end(producer_id, 0)
 
-    with patch.object(log_producers, "_replay", mistaken):
+    with patch.object(log_history, "_replay", mistaken):
         yield
 
 

@@ -20,12 +20,9 @@ from barnabas_broker.handlers.batch_trust import (
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.handlers.produce import Appender
 from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.helper import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
-from barnabas_broker.storage.inspection.inspector import (
-    FIRST_HERE_MAX,
-    BatchInspector,
-)
+from barnabas_broker.storage.inspection import FIRST_HERE_MAX, BatchInspector
 from barnabas_broker.wire.framing import Part
 from barnabas_broker.wire.record_batch import crc_matches, parse_header, sealed_batch
 from barnabas_broker.wire.records import Record, encode_batch

@@ -14,12 +14,8 @@ from barnabas_broker.handlers.batch_trust import (
     OTHER_CLIENTS,
     InvalidOutcome,
 )
-from barnabas_broker.storage.helper.helper import HelperDied
-from barnabas_broker.storage.helper.requests import Request, Response
-from barnabas_broker.storage.inspection.inspector import (
-    KEPT_BYTES_MAX,
-    BatchInspector,
-)
+from barnabas_broker.storage.helper import HelperDied, Request, Response
+from barnabas_broker.storage.inspection import KEPT_BYTES_MAX, BatchInspector
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header, sealed_batch
 from barnabas_broker.wire.records import Codec, Record, encode_batch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig, TimestampType

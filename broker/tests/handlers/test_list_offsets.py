@@ -14,7 +14,7 @@ from barnabas_broker.handlers import partition_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import BYTES_MAX, CloseConnection, LargeResponses
 from barnabas_broker.handlers.partition_offsets import LARGEST_TIMESTAMP, NOTHING, find_offset
-from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset
+from barnabas_broker.storage.logs.offset_lookup import TimestampOffset
 from barnabas_broker.wire.messages import ListOffsetsRequest
 from barnabas_core.loop_turns import FairTurn
 

@@ -9,7 +9,7 @@ from one_replica import FLIGHTS, NOW_MS
 from producing_broker import MANY, Client, Producing, true_batch
 
 from barnabas_broker.handlers.pending_produce import CHECK_MS_MIN
-from barnabas_broker.storage.inspection.inspector import KeptBatches
+from barnabas_broker.storage.inspection import KeptBatches
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig

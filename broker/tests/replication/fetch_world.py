@@ -17,8 +17,7 @@ from barnabas_broker.replication.follower_sessions import FollowerAnswer, Follow
 from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
 from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace

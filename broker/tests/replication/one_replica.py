@@ -19,8 +19,7 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
 from barnabas_broker.replication.stray_log_policy import only_topic
 from barnabas_broker.storage.disk.checkpoints import LastIncarnation
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup

@@ -16,7 +16,7 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.checkpoints import encode_offsets
 from barnabas_broker.storage.errors import LogDirFailed
-from barnabas_broker.storage.helper.helper import Helper
+from barnabas_broker.storage.helper import Helper
 from barnabas_broker.storage.log_dirs import log_dir
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.logs.log import Log
@@ -59,7 +59,7 @@ def longest_turn(looked: Sequence[object], work: Callable[[], Awaitable[None]]) 
     ("chore", "of_one_log"),
     [
         ("enforce_retention", "barnabas_broker.app.log_chores.enforce_retention"),
-        ("expire_producers", "barnabas_broker.storage.producer_state.log_producers.LogProducers.expire"),
+        ("expire_producers", "barnabas_broker.storage.logs.log_history.LogProducers.expire"),
     ],
 )
 def test_a_chore_over_all_logs_handles_a_few_of_them_in_each_turn(

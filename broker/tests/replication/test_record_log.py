@@ -24,13 +24,12 @@ from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment
-from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.key_values import KeyValueList, Marker, ProducerEpoch
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_core.config.broker_config import parse_broker_config

@@ -11,8 +11,7 @@ from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
 from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace
 from barnabas_broker.wire.record_batch import parse_header

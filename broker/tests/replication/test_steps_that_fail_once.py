@@ -14,7 +14,7 @@ from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import DiskFull
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.producer_state.log_producers import ProducerReplay
+from barnabas_broker.storage.logs.log_history import ProducerReplay
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch
 

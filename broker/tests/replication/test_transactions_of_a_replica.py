@@ -6,8 +6,8 @@ import pytest
 from one_replica import FLIGHTS, NOW_MS
 from scenario_replica import Replica
 
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
 from barnabas_broker.wire.key_values import Marker, encode_marker
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, assign_offset, parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 from storage_samples import acknowledged_later, append, batch
 
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment

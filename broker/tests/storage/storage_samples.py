@@ -9,8 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog

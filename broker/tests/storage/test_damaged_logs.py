@@ -8,8 +8,7 @@ import pytest
 from storage_samples import NOW_MS, append, batch, read_all
 
 from barnabas_broker.storage.disk import checkpoints
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

@@ -8,8 +8,7 @@ import pytest
 
 from barnabas_broker.app.log_chores import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment

@@ -14,8 +14,7 @@ from storage_samples import NOW_MS, acknowledged_later, append, batch, read_all
 from barnabas_broker.app.log_chores import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, LastIncarnation
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, LogDirRefused
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity, Kept
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

@@ -14,8 +14,7 @@ import pytest
 from log_manager_samples import BROKER, TOPIC_ID, flights
 from storage_samples import NOW_MS, append, batch, read_all
 
-from barnabas_broker.storage.disk.files import FileEntry, Trash, remove_all
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileEntry, OpenFiles, Trash, remove_all
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

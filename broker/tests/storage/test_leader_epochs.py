@@ -11,7 +11,7 @@ from storage_samples import OneLog, append, batch
 
 from barnabas_broker.storage.disk.checkpoints import EpochStart, decode_epochs
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
-from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
+from barnabas_broker.storage.logs.log_history import LeaderEpochs
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.log_config import LONG_MAX
 from barnabas_core.errors import ApiError, ErrorCode

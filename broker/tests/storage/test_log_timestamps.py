@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from storage_samples import NOW_MS, OneLog, append, batch
 
-from barnabas_broker.storage.logs import timestamp_lookup
+from barnabas_broker.storage.logs import offset_lookup
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_loader import close_logs
-from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
+from barnabas_broker.storage.logs.offset_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
 from barnabas_broker.wire import records as records_module
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch, first_record_since
@@ -116,7 +116,7 @@ def test_a_large_batch_is_unpacked_in_a_thread_and_no_record_is_built(
         threads.append(threading.get_ident())
         return first_record_since(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(timestamp_lookup, "first_record_since", observed)
+    monkeypatch.setattr(offset_lookup, "first_record_since", observed)
     monkeypatch.setattr(records_module, "Record", None)
     assert found(log, 9_999) == 9_999
     assert found(log, 15_000) == 20_000

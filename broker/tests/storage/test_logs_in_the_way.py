@@ -10,8 +10,7 @@ import pytest
 from log_manager_samples import BROKER, CONFIG, TOPIC_ID, flights
 from storage_samples import append, batch
 
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment

@@ -10,8 +10,7 @@ from uuid import UUID
 import pytest
 from storage_samples import append, batch, read_all
 
-from barnabas_broker.storage.disk.files import PosixFileSystem, Trash, remove_all
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash, remove_all
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup

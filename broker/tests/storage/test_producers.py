@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from storage_samples import NOW_MS, OneLog, append, batch
 
+from barnabas_broker.storage.disk.checkpoints import SnapshotEntry, decode_snapshot, encode_snapshot
+from barnabas_broker.storage.logs import log_history
 from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import truncate_to
-from barnabas_broker.storage.producer_state import log_producers
-from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry, decode_snapshot, encode_snapshot
-from barnabas_broker.storage.producer_state.producers import KEPT_IF_SCARCE, KEPT_MS, ProducerCount, ProducerStates
+from barnabas_broker.storage.producer_state import KEPT_IF_SCARCE, KEPT_MS, ProducerCount, ProducerStates
 from barnabas_broker.wire.record_batch import BatchHeader, parse_header
 from barnabas_core.errors import ApiError, ErrorCode
 
@@ -159,7 +159,7 @@ def test_a_roll_takes_a_snapshot_and_the_log_replaces_damaged_ones(tmp_path: Pat
 def test_a_sync_writes_a_large_snapshot_of_a_roll_in_a_thread_unless_the_log_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
 ) -> None:
-    monkeypatch.setattr(log_producers, "WRITTEN_AT_ONCE_MAX", 3)
+    monkeypatch.setattr(log_history, "WRITTEN_AT_ONCE_MAX", 3)
     one = OneLog(tmp_path)
     log = one.open()
     for producer_id in range(4):

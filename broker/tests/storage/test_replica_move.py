@@ -12,8 +12,7 @@ import pytest
 from storage_samples import NOW_MS, DiesAtARename, append, batch, bytes_of, headers_in, read_all
 
 from barnabas_broker.storage.disk import checkpoints
-from barnabas_broker.storage.disk.files import PosixFile, PosixFileSystem, Trash, remove_all
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import OpenFiles, PosixFile, PosixFileSystem, Trash, remove_all
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

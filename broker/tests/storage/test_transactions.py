@@ -12,8 +12,8 @@ from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.logs.log import Log, aborted_among
 from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.truncation import append_as_follower, append_marker, check_marker, truncate_to
-from barnabas_broker.storage.producer_state.producers import KEPT_MS, Producer, ProducerCount, ProducerStates
-from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, TransactionIndex
+from barnabas_broker.storage.producer_state import KEPT_MS, Producer, ProducerCount, ProducerStates
+from barnabas_broker.storage.segments.indexes import AbortedTransaction, TransactionIndex
 from barnabas_broker.wire.key_values import Marker, decode_marker, encode_marker
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Record, encode_batch

@@ -8,8 +8,7 @@ import pytest
 from log_manager_samples import FullAfter
 from storage_samples import NOW_MS, OneLog, acknowledged_later, append, batch, read_all
 
-from barnabas_broker.storage.disk.files import LogFile, PosixFile, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import LogFile, OpenFiles, PosixFile, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings
@@ -17,7 +16,7 @@ from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_loader import close_logs
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment
 from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_to
-from barnabas_broker.storage.producer_state.producers import ProducedBatch, ProducerStates
+from barnabas_broker.storage.producer_state import ProducedBatch, ProducerStates
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition

@@ -9,10 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.storage.cleaner.manager import LogCleaner
-from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.helper.requests import Request, Response
+from barnabas_broker.storage.helper import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.helper.helper import HelperDied
-from barnabas_broker.storage.helper.requests import Failed, Inspected, Request, Response
-from barnabas_broker.storage.inspection.inspector import (
+from barnabas_broker.storage.helper import Failed, HelperDied, Inspected, Request, Response
+from barnabas_broker.storage.inspection import (
     HEADERS_A_RECORD_HERE,
     MESSAGES_MAX,
     RECORD_ERRORS_MAX,

@@ -15,8 +15,7 @@ from compaction_samples import PLANES, HelperHere, OneCompactedLog
 from barnabas_broker.app.supervision import Supervisor
 from barnabas_broker.storage.cleaner.manager import PAUSE_MS_MAX, segments_to_rewrite
 from barnabas_broker.storage.disk.files import PosixFileSystem
-from barnabas_broker.storage.helper.helper import HelperDied
-from barnabas_broker.storage.helper.requests import CleanSegments, MapKeys, Request
+from barnabas_broker.storage.helper import CleanSegments, HelperDied, MapKeys, Request
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.record_batch import parse_header

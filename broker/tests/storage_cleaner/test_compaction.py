@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
-from barnabas_broker.storage.helper.requests import CleanSegments, Request
+from barnabas_broker.storage.helper import CleanSegments, Request
 from barnabas_broker.wire.records import Codec
 from barnabas_core.config.log_config import CleanupPolicy
 from harness.retention import enforce_retention

@@ -7,8 +7,8 @@ from compaction_samples import COMPACT, OneCompactedLog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.helper.requests import Inspected
-from barnabas_broker.storage.inspection.inspector import inspect_batch, inspection
+from barnabas_broker.storage.helper import Inspected
+from barnabas_broker.storage.inspection import inspect_batch, inspection
 from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import LONG_MAX, CleanupPolicy
 from harness.retention import enforce_retention

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
-from barnabas_broker.storage.helper.helper import WORKER_COMMAND, Helper, HelperDied
-from barnabas_broker.storage.helper.requests import (
+from barnabas_broker.storage.helper import (
+    WORKER_COMMAND,
     Failed,
+    Helper,
+    HelperDied,
     InspectBatch,
     Inspected,
     KeysMapped,
@@ -24,7 +26,7 @@ from barnabas_broker.storage.helper.requests import (
     SourceSegment,
     frame,
 )
-from barnabas_broker.storage.inspection.inspector import BatchInspector, inspection
+from barnabas_broker.storage.inspection import BatchInspector, inspection
 from barnabas_broker.wire.record_batch import parse_header
 from barnabas_broker.wire.records import Codec, Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig

@@ -12,8 +12,7 @@ import pytest
 from compaction_samples import PLANES, OneCompactedLog
 
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.helper.helper import HelperDied
-from barnabas_broker.storage.helper.requests import Request
+from barnabas_broker.storage.helper import HelperDied, Request
 from barnabas_broker.storage.logs.truncation import truncate_to
 
 STEPS = 60

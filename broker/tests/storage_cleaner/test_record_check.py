@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.inspection.record_check import check_records
+from barnabas_broker.storage.inspection import check_records
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header, sealed_batch
 from barnabas_broker.wire.records import BrokenRecords, Header, Record, decode_batch, encode_batch, encode_varint
 from harness.soak import size

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_broker.storage.helper.record_walk import unpacked_records, walk_records
+from barnabas_broker.storage.helper import unpacked_records, walk_records
 from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
 from barnabas_broker.wire.records import BrokenRecords, Codec, Header, Record, decode_batch, encode_batch
 

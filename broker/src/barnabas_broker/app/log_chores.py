@@ -30,16 +30,16 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.model import NO_LEADER, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.errors import DiskFull, LogDirFailed, StorageError
-from barnabas_broker.storage.helper.helper import Helper
-from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_broker.storage.helper import Helper
+from barnabas_broker.storage.inspection import BatchInspector
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_dir_loader import CutLog, cut_jobs, make_durable, sync_call
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_syncs import WaitingLog
+from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
 from barnabas_broker.storage.logs.truncation import enforce_retention
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig

@@ -19,10 +19,9 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.stray_log_policy import assigned_partition, only_topic
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import MetaProperties, decode_meta_properties
-from barnabas_broker.storage.disk.files import FileSystem, Trash
-from barnabas_broker.storage.disk.open_files import OpenFiles
+from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, Trash
 from barnabas_broker.storage.errors import LogDirRefused, StorageError
-from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_broker.storage.inspection import BatchInspector
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity
 from barnabas_broker.storage.log_dirs.log_dir_loader import TopicLookup
 from barnabas_broker.storage.log_dirs.log_manager import LogManager, LogManagerSettings

@@ -25,9 +25,9 @@ from barnabas_broker.replication.follower_partition import diverging_epoch
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
 from barnabas_broker.wire.fetch import (
     SESSIONS_SINCE,
     FetchPartition,

@@ -59,7 +59,7 @@ from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.security.sasl.scram_credential import ScramUsers
 from barnabas_broker.security.stored_passwords import StoredPasswords
-from barnabas_broker.storage.inspection.inspector import BatchInspector
+from barnabas_broker.storage.inspection import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.wire.framing import CurrentLeader, LeaderEndpoint
 from barnabas_core.clock import Clock, Timers, monotonic_ms

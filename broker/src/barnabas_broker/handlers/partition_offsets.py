@@ -21,9 +21,13 @@ from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, awai
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import WaitList
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.logs.timestamp_lookup import TimestampOffset, max_timestamp, offset_for_timestamp
+from barnabas_broker.storage.logs.offset_lookup import (
+    TimestampOffset,
+    last_stable_offset,
+    max_timestamp,
+    offset_for_timestamp,
+)
 from barnabas_broker.wire.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,

@@ -15,8 +15,8 @@ from barnabas_broker.handlers.channel import Channel, GiveUp
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.storage.inspection.inspector import BatchRefused
-from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.storage.inspection import BatchRefused
+from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.framing import CurrentLeader, Part
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.produce import (

@@ -32,14 +32,8 @@ from barnabas_broker.handlers.pending_produce import (
 )
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.helper.requests import Inspected
-from barnabas_broker.storage.inspection.inspector import (
-    FIRST_HERE_MAX,
-    RECORDS_HERE_MAX,
-    BatchRefused,
-    is_quick,
-    must_inspect,
-)
+from barnabas_broker.storage.helper import Inspected
+from barnabas_broker.storage.inspection import FIRST_HERE_MAX, RECORDS_HERE_MAX, BatchRefused, is_quick, must_inspect
 from barnabas_broker.wire.produce import (
     ProduceBatch,
     ProduceRequest,

@@ -38,7 +38,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
-from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_broker.wire.messages import (
     AddOffsetsToTxnRequest,

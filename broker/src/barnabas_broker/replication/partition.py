@@ -15,10 +15,10 @@ from barnabas_broker.replication.leader_replica import FollowerReplica, LeaderRe
 from barnabas_broker.replication.not_leader_errors import other_epoch
 from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.errors import StorageError
-from barnabas_broker.storage.inspection.inspector import inspects_records
+from barnabas_broker.storage.inspection import inspects_records
 from barnabas_broker.storage.logs.log import Log, LogAppend
 from barnabas_broker.storage.logs.truncation import append_marker
-from barnabas_broker.storage.producer_state.producers import Verification
+from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import BatchHeader

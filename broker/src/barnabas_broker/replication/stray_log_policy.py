@@ -15,8 +15,8 @@ from uuid import UUID
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.errors import StorageError
+from barnabas_broker.storage.log_dirs.log_dir_loader import StrayLog
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
-from barnabas_broker.storage.log_dirs.stray_logs import StrayLog
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.loop_turns import FairTurn
 from barnabas_core.topic_partition import TopicPartition

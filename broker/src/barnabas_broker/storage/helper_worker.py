@@ -27,7 +27,7 @@ from barnabas_broker.storage.cleaner.cleaned_segment import (
 )
 from barnabas_broker.storage.disk.files import FileSystem, PosixFileSystem
 from barnabas_broker.storage.errors import InvalidBatch, SyncFailed
-from barnabas_broker.storage.helper.requests import (
+from barnabas_broker.storage.helper import (
     LENGTH,
     SIGN_OF_LIFE,
     CleanSegments,
@@ -40,7 +40,7 @@ from barnabas_broker.storage.helper.requests import (
     SegmentCleaned,
     frame,
 )
-from barnabas_broker.storage.inspection.inspector import inspect_batch
+from barnabas_broker.storage.inspection import inspect_batch
 
 _logger: Final = logging.getLogger(__name__)
 NICENESS: Final = 10

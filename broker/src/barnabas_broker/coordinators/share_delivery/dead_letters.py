@@ -24,7 +24,7 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.logs.timestamp_lookup import offset_for_timestamp
+from barnabas_broker.storage.logs.offset_lookup import offset_for_timestamp
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.messages import FetchRequest, ListOffsetsRequest, ProduceRequest
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LOG_APPEND_TIME_BIT, BatchHeader, parse_header

@@ -21,7 +21,7 @@ from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.storage.logs.timestamp_lookup import offset_for_timestamp
+from barnabas_broker.storage.logs.offset_lookup import offset_for_timestamp
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.group_configs import ShareGroupConfig

@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.coordinators.share_delivery.share_partition import Acquired, FetchedBatch
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.stable_offset import last_stable_offset
 from barnabas_broker.storage.errors import disk_errors
 from barnabas_broker.storage.logs.log import aborted_among
+from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, parse_header
 

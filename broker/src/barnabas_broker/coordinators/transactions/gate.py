@@ -17,7 +17,7 @@ from barnabas_broker.metadata.features import transaction_version
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER
-from barnabas_broker.storage.inspection.inspector import KeptBatches
+from barnabas_broker.storage.inspection import KeptBatches
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_core.errors import ApiError, ErrorCode

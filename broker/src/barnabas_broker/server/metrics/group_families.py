@@ -29,8 +29,8 @@ from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.replication.end_offsets import EARLIEST
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.stable_offset import held_back, undecided_since_ms
 from barnabas_broker.server.metrics.exposition import Family, Hosted, Sample, by_partition, escaped, labels, single
+from barnabas_broker.storage.logs.offset_lookup import held_back, undecided_since_ms
 from barnabas_core import group_lag
 from barnabas_core.loop_turns import GROUP_OFFSETS, in_turns
 from barnabas_core.topic_partition import TopicPartition

@@ -11,7 +11,7 @@ from barnabas_broker.metadata.controller.decisions.elections import is_lost
 from barnabas_broker.metadata.controller.decisions.fencing import is_reassigned
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.server.metrics.exposition import Family, Sample, labels, single
-from barnabas_broker.storage.log_dirs.stray_logs import StrayTotal
+from barnabas_broker.storage.log_dirs.log_dir_loader import StrayTotal
 
 
 def metadata_families(environment: HandlerEnvironment) -> list[Family]:

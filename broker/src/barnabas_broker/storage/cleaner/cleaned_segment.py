@@ -14,18 +14,18 @@ from mmh3 import mmh3_x64_128_utupledigest
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.files import FileSystem, LogFile
 from barnabas_broker.storage.errors import InvalidBatch
-from barnabas_broker.storage.helper.record_walk import WalkedRecord, unpacked_records
-from barnabas_broker.storage.helper.requests import (
+from barnabas_broker.storage.helper import (
     CleanSegments,
     FilterCounts,
     KeysMapped,
     MapKeys,
     RetentionRules,
     SegmentCleaned,
+    WalkedRecord,
+    unpacked_records,
 )
-from barnabas_broker.storage.segments.indexes import IndexPages, SegmentIndexes
+from barnabas_broker.storage.segments.indexes import AbortedTransaction, IndexPages, SegmentIndexes, index_entry
 from barnabas_broker.storage.segments.segment import valid_header
-from barnabas_broker.storage.segments.transaction_index import AbortedTransaction, index_entry
 from barnabas_broker.wire.key_values import decode_marker
 from barnabas_broker.wire.record_batch import (
     COMPRESSION_MASK,

@@ -14,11 +14,12 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
-from barnabas_broker.storage.helper.helper import Helper, HelperDied
-from barnabas_broker.storage.helper.record_walk import RECORDS_BYTES_MAX
-from barnabas_broker.storage.helper.requests import (
+from barnabas_broker.storage.helper import (
+    RECORDS_BYTES_MAX,
     CleanSegments,
     Failed,
+    Helper,
+    HelperDied,
     KeysMapped,
     MapKeys,
     Request,
@@ -29,9 +30,8 @@ from barnabas_broker.storage.helper.requests import (
 )
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.segments.indexes import RELATIVE_OFFSET_MAX
+from barnabas_broker.storage.segments.indexes import RELATIVE_OFFSET_MAX, AbortedTransaction
 from barnabas_broker.storage.segments.segment import Segment
-from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.log_config import LONG_MAX, LogConfig

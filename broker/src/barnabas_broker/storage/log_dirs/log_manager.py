@@ -25,12 +25,13 @@ from barnabas_broker.storage.log_dirs.log_dir_loader import (
     NO_TOPICS,
     LoadProgress,
     LogDirLoader,
+    StrayLogs,
     TopicIds,
     TopicLookup,
     TruncatedLogs,
+    marked_directory,
 )
 from barnabas_broker.storage.log_dirs.replica_moves import LogDirChoice, ReplicaMoves
-from barnabas_broker.storage.log_dirs.stray_logs import StrayLogs, marked_directory
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.log_loader import close_logs, open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, WaitingLog, sync_now

@@ -14,18 +14,19 @@ from uuid import UUID
 
 import msgspec
 
+from barnabas_broker.storage.disk.checkpoints import ProducerSnapshots
 from barnabas_broker.storage.disk.files import FileSystem, FlushJob
 from barnabas_broker.storage.errors import InvalidBatch, disk_access, storage_error
-from barnabas_broker.storage.logs.leader_epochs import FoundEpoch, LeaderEpochs
-from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, LogSyncs, SegmentRemoval
-from barnabas_broker.storage.producer_state.log_producers import (
+from barnabas_broker.storage.logs.log_history import (
+    FoundEpoch,
+    LeaderEpochs,
     LogProducers,
     ProducerReplay,
     control_batches,
     record_control,
 )
-from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
-from barnabas_broker.storage.producer_state.producers import ProducerStates, Verification
+from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace, LogSyncs, SegmentRemoval
+from barnabas_broker.storage.producer_state import ProducerStates, Verification
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segments import Segments
 from barnabas_broker.wire.framing import FileSlice

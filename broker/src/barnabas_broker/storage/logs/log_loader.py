@@ -13,14 +13,13 @@ from typing import Final
 from uuid import UUID
 
 from barnabas_broker.storage.disk import checkpoints
-from barnabas_broker.storage.disk.checkpoints import decode_partition_metadata
+from barnabas_broker.storage.disk.checkpoints import ProducerSnapshots, decode_partition_metadata
 from barnabas_broker.storage.disk.files import FileEntry, FlushJob
 from barnabas_broker.storage.errors import DiskFull, disk_access, disk_errors
-from barnabas_broker.storage.logs.leader_epochs import FoundEpoch
 from barnabas_broker.storage.logs.log import Log, LogOffsets
+from barnabas_broker.storage.logs.log_history import FoundEpoch
 from barnabas_broker.storage.logs.log_syncs import TOUCHED_BY_NO_ONE, LogEnvironment, LogPlace
 from barnabas_broker.storage.logs.truncation import truncate_fully_and_start_at
-from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
 from barnabas_broker.storage.segments.segment import Segment, SegmentSizes
 from barnabas_broker.storage.segments.segments import finish_interrupted_swap, listed_segments
 

@@ -9,13 +9,11 @@ from random import Random
 from typing import Final, Protocol
 
 from barnabas_broker.storage.disk import checkpoints
-from barnabas_broker.storage.disk.files import FileSystem, FlushJob, Trash
-from barnabas_broker.storage.disk.open_files import DiskThreads, OpenFiles
+from barnabas_broker.storage.disk.checkpoints import ProducerSnapshots
+from barnabas_broker.storage.disk.files import DiskThreads, FileSystem, FlushJob, OpenFiles, Trash
 from barnabas_broker.storage.errors import disk_access, half_done
-from barnabas_broker.storage.logs.leader_epochs import LeaderEpochs
-from barnabas_broker.storage.producer_state.log_producers import LogProducers, ProducerReplay
-from barnabas_broker.storage.producer_state.producer_snapshots import ProducerSnapshots
-from barnabas_broker.storage.producer_state.producers import ProducerCount
+from barnabas_broker.storage.logs.log_history import LeaderEpochs, LogProducers, ProducerReplay
+from barnabas_broker.storage.producer_state import ProducerCount
 from barnabas_broker.storage.segments.indexes import IndexPages
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.storage.segments.segments import Segments, finish_swap, listed_segments, promoted_names

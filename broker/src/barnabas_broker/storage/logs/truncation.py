@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.storage.errors import disk_access
 from barnabas_broker.storage.logs.log import Log
-from barnabas_broker.storage.producer_state.producers import Producer
+from barnabas_broker.storage.producer_state import Producer
 from barnabas_broker.storage.segments.indexes import RELATIVE_OFFSET_MAX
 from barnabas_broker.storage.segments.segment import Segment
 from barnabas_broker.wire.key_values import Marker, encode_marker

@@ -15,8 +15,8 @@ from barnabas_broker.storage.segments.indexes import (
     RELATIVE_OFFSET_MAX,
     SegmentEnvironment,
     SegmentIndexes,
+    TransactionIndex,
 )
-from barnabas_broker.storage.segments.transaction_index import TransactionIndex
 from barnabas_broker.wire.framing import SendableFile
 from barnabas_broker.wire.record_batch import HEADER_BYTES, LENGTH_OFFSET, BatchHeader, crc_matches, parse_header
 from barnabas_core.config.log_config import LogConfig

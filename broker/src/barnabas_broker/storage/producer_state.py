@@ -1,16 +1,16 @@
-"""The state of a partition's producers: the last five batches of each producer, and the open transactions.
+"""The state of a partition's idempotent producers and of its transactions, in memory.
 
-The last batches show whether a new batch is a duplicate, or whether earlier batches are missing. `check` decides
-whether a batch may be appended. `record` and `record_marker` update the state after appends, in recovery and after a
-reload. `producer_snapshots` stores the state on disk.
+The last five batches of each producer show whether a new batch is a duplicate, or whether earlier batches are missing.
+`check` decides whether a batch may be appended. `record` and `record_marker` update the state after appends, in
+recovery and after a reload. `checkpoints` stores the state on disk.
 
-The transactions of a partition that are open, or whose marker is not below the high watermark yet. These
-transactions determine the last stable offset, up to which read_committed consumers read.
+The transactions that are open, or whose marker is not below the high watermark yet, determine the last stable offset,
+up to which read_committed consumers read.
 
-The requests that ask the coordinator whether a transaction is open. The first batch of a transaction in a log waits
-for the response. Without a verification, a batch that arrives after the end of its transaction could open the
-transaction again, and no marker would ever end it (KIP-890). If a transaction marker is appended first, the
-response no longer counts.
+Verifications ask the coordinator whether a transaction is open. The first batch of a transaction in a log waits for the
+response. Without a verification, a batch that arrives after the end of its transaction could open the transaction
+again, and no marker would ever end it (KIP-890). If a transaction marker is appended first, the response no longer
+counts.
 """
 
 import struct
@@ -22,8 +22,8 @@ from threading import Lock
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from barnabas_broker.storage.producer_state.producer_snapshots import SnapshotEntry
-from barnabas_broker.storage.segments.transaction_index import AbortedTransaction
+from barnabas_broker.storage.disk.checkpoints import SnapshotEntry
+from barnabas_broker.storage.segments.indexes import AbortedTransaction
 from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, BatchHeader
 from barnabas_core.errors import ApiError, ErrorCode

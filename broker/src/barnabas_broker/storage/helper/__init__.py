@@ -1,1 +1,0 @@
-"""The helper process for long work: compaction and the checks of batches."""

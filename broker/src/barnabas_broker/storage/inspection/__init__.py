@@ -1,1 +1,0 @@
-"""The checks of clients' batches: the records must match the batch header and the topic's settings."""

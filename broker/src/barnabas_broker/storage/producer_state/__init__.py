@@ -1,1 +1,0 @@
-"""The state of a log's idempotent producers, in memory and in `.snapshot` files."""
