@@ -13,12 +13,11 @@ from barnabas_broker.app.loop_time import LoopTimers, SystemClock
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.decisions.fencing import UNKNOWN_BROKER_EPOCH, IsrChange
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.features import SUPPORTED
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.membership import Membership, ensure_cluster_id
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesStore
 from barnabas_broker.metadata.store.metadata_store import KubernetesCluster
 from barnabas_broker.replication.leader_replica import IsrChanges

@@ -56,7 +56,7 @@ OUTSIDE: Final = (
     f"{BROKER}/metadata/store/kubernetes/leases.py",
     f"{BROKER}/metadata/store/kubernetes/kubernetes_store.py",
     # This decides how long to wait for a signal of another process before the file is read anyway.
-    f"{BROKER}/metadata/store/sqlite/sqlite_store.py",
+    f"{BROKER}/metadata/store/sqlite_store.py",
     # This starts the process.
     f"{BROKER}/storage/helper.py",
     # This runs in that process, which has only the system's clock.

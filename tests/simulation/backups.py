@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
+from barnabas_broker.metadata.controller.decisions.create_topics import NotRestored, Restored, restored_topics
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.image.image_feed import load
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of

@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from barnabas_broker.app.node import DynamicSettings, Node
 from barnabas_broker.metadata.controller.decisions import alter_configs
-from barnabas_broker.metadata.image.shown_documents import ImageChange
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_core.config.broker_config import BrokerConfig
 
 

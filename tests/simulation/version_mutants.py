@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import msgspec
 
-from barnabas_broker.metadata.controller.decisions.update_features import decide_update_features
+from barnabas_broker.metadata.controller.decisions.cluster_settings import decide_update_features
 from barnabas_broker.metadata.documents import with_unknown_fields_gathered
 from barnabas_broker.metadata.model import Extensible
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from barnabas_broker.metadata.documents import FEATURES_KEY, broker_key, topic_key, topic_part_key
-from barnabas_broker.metadata.features import NEW_LEVELS
-from barnabas_broker.metadata.model import PartReference
+from barnabas_broker.metadata.model import NEW_LEVELS, PartReference
 from barnabas_broker.metadata.store.metadata_store import ABSENT, Change, VersionConflict, Write
 from barnabas_broker.wire.messages import message_class
 from barnabas_core.metadata_level import METADATA_LEVEL

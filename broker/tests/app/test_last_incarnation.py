@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from barnabas_broker.app.node import last_incarnation
-from barnabas_broker.metadata.features import SUPPORTED
-from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION
 
 AWAY = UUID(int=5)

@@ -9,7 +9,7 @@ import pytest
 from placed_topics import PlacedTopics
 
 from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers, LinkEnvironment
-from barnabas_broker.metadata.features import GROUP_VERSION
+from barnabas_broker.metadata.model import GROUP_VERSION
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListGroupsResponse

@@ -18,8 +18,7 @@ from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
-from barnabas_broker.metadata.features import TRANSACTION_VERSION
-from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.metadata.model import TRANSACTION_VERSION, PartitionState, TopicDocument
 from barnabas_broker.storage.producer_state import ProducerCount, ProducerStates
 from barnabas_broker.wire.encoder import decode_request, decode_response, encode_response
 from barnabas_broker.wire.framing import API_SPECS

@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.table import message_handler
-from barnabas_broker.metadata.features import TRANSACTION_VERSION
+from barnabas_broker.metadata.model import TRANSACTION_VERSION
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.key_values import ProducerEpoch

@@ -8,15 +8,15 @@ from metadata_cluster import Node
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.documents import FEATURES_KEY, encode
-from barnabas_broker.metadata.features import ELR
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
+    ELR,
     FeaturesDocument,
     PartitionState,
     TopicDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 

@@ -19,7 +19,7 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
 from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Write
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from harness.deadline import PATIENCE_S

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from barnabas_broker.metadata.client_quotas import (
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     AllQuotas,
     QuotaChange,
     QuotaEntity,
     checked_entity,
     connection_rates,
+    decide_client_quotas,
     quota_of_client,
 )
-from barnabas_broker.metadata.controller.decisions.update_features import decide_client_quotas
 from barnabas_core.errors import ApiError, ErrorCode
 
 KEY = "producer_byte_rate"

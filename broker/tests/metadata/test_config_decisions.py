@@ -14,14 +14,14 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     decide_alter_topic,
     replace_all,
 )
-from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.update_features import (
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     FeatureUpdate,
     UpgradeType,
     decide_update_features,
     lowered,
 )
-from barnabas_broker.metadata.features import (
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
+from barnabas_broker.metadata.model import (
     ELR,
     FIRST_LEVELS,
     GROUP_VERSION,
@@ -29,9 +29,9 @@ from barnabas_broker.metadata.features import (
     SHARE_VERSION,
     SUPPORTED,
     TRANSACTION_VERSION,
+    BrokerRegistration,
     unsupported,
 )
-from barnabas_broker.metadata.model import BrokerRegistration
 from barnabas_core.config import topic_configs
 from barnabas_core.config.definitions import NAMED_MAX, ConfigType
 from barnabas_core.config.describe import describe_broker

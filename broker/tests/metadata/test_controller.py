@@ -17,16 +17,14 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResourceType,
     NewPartitions,
 )
-from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, automatic_topic
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.documents import broker_key, encode
+from barnabas_broker.metadata.documents import ImageChange, broker_key, encode
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode

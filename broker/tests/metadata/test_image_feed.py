@@ -13,6 +13,7 @@ from large_topics import STATE
 from barnabas_broker.metadata.controller.deletions import Planned, Transitions
 from barnabas_broker.metadata.documents import (
     AnyDocument,
+    ImageChange,
     broker_key,
     documents_of,
     encode,
@@ -22,7 +23,6 @@ from barnabas_broker.metadata.documents import (
 )
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     TombstoneDocument,

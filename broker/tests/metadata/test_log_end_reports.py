@@ -21,7 +21,7 @@ from barnabas_broker.metadata.model import (
     PartitionState,
     TopicDocument,
 )
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from harness.manual_clock import ManualClock
 
 LED = PartitionState((HERE, OTHER, 3), 3, 4, (3,), partition_epoch=4)

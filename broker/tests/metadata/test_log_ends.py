@@ -24,7 +24,7 @@ from barnabas_broker.metadata.membership.log_ends import (
 )
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable, Write
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.loop_turns import REPORTED_LOGS
 from barnabas_core.topic_partition import LEADER_EPOCH_MAX

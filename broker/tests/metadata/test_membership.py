@@ -15,7 +15,7 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership
 from barnabas_broker.metadata.model import BrokerRegistration, ControllerDocument
 from barnabas_broker.metadata.store.metadata_store import Document, StoreUnavailable, Write
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock

@@ -10,6 +10,7 @@ from image_samples import a_tombstone, a_topic, changes
 
 from barnabas_broker.metadata.documents import (
     AnyDocument,
+    ImageChange,
     MalformedDocument,
     broker_configs_key,
     broker_key,
@@ -19,7 +20,6 @@ from barnabas_broker.metadata.documents import (
     topic_key,
 )
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import (
     BrokerRegistration,
     ClusterDocument,

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import cast
 
+from barnabas_broker.metadata.image.image_feed import PauseDetection
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.membership.pause_detection import PauseDetection
 from barnabas_broker.metadata.store.metadata_store import Listing, MetadataStore, StoreUnavailable
 from harness.manual_timers import ManualTimers
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from metadata_cluster import a_topic, led
 
-from barnabas_broker.metadata.controller.decisions.restored_topics import (
+from barnabas_broker.metadata.controller.decisions.create_topics import (
     KEEPS_ALL,
     NotRestored,
     Restored,

@@ -9,10 +9,10 @@ from kubernetes_stores import ACCOUNT, access_at
 from secret_conformance import OpenSecrets, SecretConformance, until
 
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.metadata.store.kubernetes.kubernetes_secrets import KubernetesSecrets
+from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesSecrets
 from barnabas_broker.metadata.store.kubernetes.objects import shard_of
 from barnabas_broker.metadata.store.metadata_store import KubernetesCluster, StoreUnavailable
-from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
+from barnabas_broker.metadata.store.sqlite_secrets import SqliteSecrets
 from barnabas_core.credential_secrets import credential_secrets
 from barnabas_operator.resources.cluster_kind import credential_rules
 from local_kubernetes.control_plane import ControlPlane

@@ -12,12 +12,11 @@ from metadata_cluster import ClusterOfNodes, Node, a_topic, led
 
 from barnabas_broker.metadata.controller import deletions
 from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions
+from barnabas_broker.metadata.controller.decisions.cluster_settings import FeatureUpdate, UpgradeType
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
 from barnabas_broker.metadata.documents import broker_key, documents_of, encode, joined, laid_out, part_keys, topic_key
-from barnabas_broker.metadata.features import ELR
 from barnabas_broker.metadata.image.metadata_image import DocumentWrites, MetadataImage, writes_of
-from barnabas_broker.metadata.model import BrokerRegistration, PartitionState, TopicDocument
+from barnabas_broker.metadata.model import ELR, BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import ABSENT, StoreUnavailable, Write
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import FairTurn

@@ -14,7 +14,7 @@ from barnabas_broker.metadata.documents import FEATURES_KEY, documents_of, encod
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, writes_of
 from barnabas_broker.metadata.model import BrokerRegistration, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock
 

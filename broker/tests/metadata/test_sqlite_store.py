@@ -15,9 +15,9 @@ import pytest
 from store_conformance import OpenStore, StoreConformance, changes_until
 
 from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.metadata.store import sqlite_store
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Lease, StoreUnavailable, Write
-from barnabas_broker.metadata.store.sqlite import statements
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 
@@ -25,7 +25,7 @@ PRELUDE = """
 import asyncio, sys
 from pathlib import Path
 from barnabas_broker.app.loop_time import SystemClock
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 
 async def main():
@@ -149,7 +149,7 @@ class ClockBesideARenewal(ManualClock):
         read_s = super().monotonic_s()
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.path, timeout=0)) as connection:
             connection.isolation_level = None
-            statements.renew(connection, self.lease, round(read_s * 1000) + 1_000)
+            sqlite_store.renew(connection, self.lease, round(read_s * 1000) + 1_000)
         return read_s
 
 
@@ -257,7 +257,7 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watch_from_a_trimmed_revision_raises_history_compacted(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(statements, "HISTORY_CHANGES", 100)
+        monkeypatch.setattr(sqlite_store, "HISTORY_CHANGES", 100)
         store = await open_store()
         await store.write([Write(f"k{number}", b"1") for number in range(2000)])
         with pytest.raises(HistoryCompacted):
@@ -354,8 +354,8 @@ class TestSqliteStore(StoreConformance):
     async def test_history_is_bounded_by_its_bytes(
         self, path: Path, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(statements, "HISTORY_BYTES", 100_000)
-        monkeypatch.setattr(statements, "TRIM_EVERY_BYTES", 20_000)
+        monkeypatch.setattr(sqlite_store, "HISTORY_BYTES", 100_000)
+        monkeypatch.setattr(sqlite_store, "TRIM_EVERY_BYTES", 20_000)
         store = await open_store()
         for _ in range(40):
             await store.put("k", b"1" * 10_000)
@@ -367,8 +367,8 @@ class TestSqliteStore(StoreConformance):
     async def test_a_watch_returns_a_document_that_is_larger_than_the_history(
         self, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(statements, "HISTORY_BYTES", 100)
-        monkeypatch.setattr(statements, "TRIM_EVERY_BYTES", 10)
+        monkeypatch.setattr(sqlite_store, "HISTORY_BYTES", 100)
+        monkeypatch.setattr(sqlite_store, "TRIM_EVERY_BYTES", 10)
         store = await open_store()
         for number in range(1, 4):
             last = await store.put("k", b"1" * 1000)

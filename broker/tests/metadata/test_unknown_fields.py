@@ -16,7 +16,7 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ConfigResource,
     ConfigResourceType,
 )
-from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType
+from barnabas_broker.metadata.controller.decisions.cluster_settings import FeatureUpdate, UpgradeType
 from barnabas_broker.metadata.documents import (
     FEATURES_KEY,
     PRODUCER_IDS_KEY,
@@ -26,9 +26,11 @@ from barnabas_broker.metadata.documents import (
     decode,
     encode,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL, SUPPORTED
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
+    FIRST_LEVELS,
+    SPLIT_TOPICS_LEVEL,
+    SUPPORTED,
     BrokerRegistration,
     FeaturesDocument,
     PartitionState,

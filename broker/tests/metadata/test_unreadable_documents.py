@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 from metadata_cluster import ClusterOfNodes, a_topic, led
 
-from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.restored_topics import restored_topics
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, restored_topics
 from barnabas_broker.metadata.documents import (
     CLUSTER_KEY,
     CONTROLLER_KEY,
@@ -25,7 +24,7 @@ from barnabas_broker.metadata.membership.log_ends import HeldLog
 from barnabas_broker.metadata.membership.membership import ensure_cluster_id
 from barnabas_broker.metadata.model import BrokerRegistration, ClusterDocument, ProducerIdsDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.listeners import Endpoint

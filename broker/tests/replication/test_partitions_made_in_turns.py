@@ -9,9 +9,8 @@ import msgspec
 import pytest
 from one_replica import at_once
 
-from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
+from barnabas_broker.metadata.documents import ImageChange, encode, tombstone_key, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.replication.partition import Partition

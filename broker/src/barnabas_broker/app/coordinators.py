@@ -33,13 +33,17 @@ from barnabas_broker.coordinators.transactions.decisions import TransactionCount
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.coordinators.transactions.marker_sender import MarkerSender, state_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
-from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
+from barnabas_broker.metadata.controller.decisions.create_topics import NOT_COMPACTED, NewTopic, is_compacted
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.features import GROUP_VERSION, has_dead_letters, has_share_groups, transaction_version
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
-from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.model import (
+    GROUP_VERSION,
+    TopicDocument,
+    has_dead_letters,
+    has_share_groups,
+    transaction_version,
+)
 from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog

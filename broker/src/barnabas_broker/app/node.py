@@ -40,14 +40,12 @@ from barnabas_broker.handlers.large_responses import EncodedTopics, LargeRespons
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
-from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY
-from barnabas_broker.metadata.features import SUPPORTED, unsupported
+from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY, ImageChange
 from barnabas_broker.metadata.image import image_feed
+from barnabas_broker.metadata.image.image_feed import PauseDetection
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.membership import Membership, cut_dirs, ensure_cluster_id, machine_ran_on
-from barnabas_broker.metadata.membership.pause_detection import PauseDetection
-from barnabas_broker.metadata.model import BrokerRegistration
+from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration, unsupported
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.end_offsets import EndOffsets, Links, OfflineReports
 from barnabas_broker.replication.fetchers import Fetchers

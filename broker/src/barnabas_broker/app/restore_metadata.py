@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from barnabas_broker.app.main import EXIT_FAILED
 from barnabas_broker.app.store_command import DRY_RUN, OpenMetadata, parser_of_change, print_table, run
-from barnabas_broker.metadata.controller.decisions.restored_topics import NotRestored, Restored, restored_topics
+from barnabas_broker.metadata.controller.decisions.create_topics import NotRestored, Restored, restored_topics
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_core import kafka_uuid

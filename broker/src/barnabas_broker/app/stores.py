@@ -46,7 +46,7 @@ async def open_store(metadata_store: str, clock: Clock, stopping: asyncio.Event)
 
 
 async def _open_sqlite(file: SqliteFile, clock: Clock) -> MetadataStore:
-    from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+    from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 
     try:
         file.path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,11 +59,11 @@ async def open_secrets(metadata_store: str, clock: Clock) -> SecretStore:
     """Open the store for secrets: a SQLite file beside that of the metadata, or Kubernetes. Raises StoreUnavailable."""
     match location(metadata_store):
         case SqliteFile(path):
-            from barnabas_broker.metadata.store.sqlite.sqlite_secrets import SqliteSecrets
+            from barnabas_broker.metadata.store.sqlite_secrets import SqliteSecrets
 
             return await SqliteSecrets.open(path.with_name(f"{path.stem}.secrets{path.suffix}"), clock, boot_id())
         case KubernetesCluster() as cluster:
-            from barnabas_broker.metadata.store.kubernetes.kubernetes_secrets import KubernetesSecrets
+            from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesSecrets
 
             return KubernetesSecrets(cluster, _access())
 

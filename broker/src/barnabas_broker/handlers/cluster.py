@@ -41,17 +41,19 @@ from barnabas_broker.handlers.channel import (
 )
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import NOT_ASKED
-from barnabas_broker.metadata.client_quotas import (
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     ENTITY_TYPES,
     IP,
+    FeatureUpdate,
     QuotaChange,
     QuotaEntity,
+    UpgradeType,
     checked_entity,
     client_quotas,
+    lowered,
 )
-from barnabas_broker.metadata.controller.decisions.internal_topics import NOT_COMPACTED, is_compacted
-from barnabas_broker.metadata.controller.decisions.update_features import FeatureUpdate, UpgradeType, lowered
-from barnabas_broker.metadata.image.shown_documents import NO_CONTROLLER
+from barnabas_broker.metadata.controller.decisions.create_topics import NOT_COMPACTED, is_compacted
+from barnabas_broker.metadata.documents import NO_CONTROLLER
 from barnabas_broker.wire.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,

@@ -32,7 +32,8 @@ from barnabas_broker.coordinators.transactions.coordinator import ProducerIds, T
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.large_responses import EncodedTopics, LargeResponses
-from barnabas_broker.metadata.client_quotas import (
+from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     CLIENT_ID,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -44,10 +45,9 @@ from barnabas_broker.metadata.client_quotas import (
     connection_rates,
     quota_of_client,
 )
-from barnabas_broker.metadata.controller.decisions.alter_configs import ConfigChange, ConfigOperation
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration
 from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import LogMover

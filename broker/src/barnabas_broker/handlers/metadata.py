@@ -19,7 +19,7 @@ from barnabas_broker.handlers.guard import with_refused
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import NOT_ASKED, EncodedTopic, Form, TopicResponse, is_as
 from barnabas_broker.handlers.topics import NO_ID, MutationCharge, created_partitions
-from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
+from barnabas_broker.metadata.controller.decisions.create_topics import automatic_topic
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.wire.messages import (

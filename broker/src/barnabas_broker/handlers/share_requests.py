@@ -12,7 +12,7 @@ from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, Se
 from barnabas_broker.coordinators.share_delivery.share_partition import RENEW, AcknowledgementBatch
 from barnabas_broker.handlers.channel import RequestContext, rights_of
 from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
-from barnabas_broker.metadata.features import has_share_groups
+from barnabas_broker.metadata.model import has_share_groups
 from barnabas_broker.wire.framing import CurrentLeader
 from barnabas_broker.wire.messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse, ShareFetchRequest
 from barnabas_core.acls import AclOperation, ResourceType

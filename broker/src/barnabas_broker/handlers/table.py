@@ -26,7 +26,7 @@ from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.produce import AuthorizedAppender
 from barnabas_broker.metadata.documents import FEATURES_KEY
-from barnabas_broker.metadata.features import SUPPORTED
+from barnabas_broker.metadata.model import SUPPORTED
 from barnabas_broker.wire.encoder import api_versions_response, decode_request, encode_response
 from barnabas_broker.wire.framing import API_VERSIONS
 from barnabas_broker.wire.messages import message_class

@@ -35,8 +35,7 @@ from barnabas_broker.coordinators.transactions.gate import Codes
 from barnabas_broker.coordinators.transactions.marker_sender import state_of
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.metadata.features import transaction_version
-from barnabas_broker.metadata.model import TopicDocument
+from barnabas_broker.metadata.model import TopicDocument, transaction_version
 from barnabas_broker.security.acls.authorizer import Rights
 from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch

@@ -13,8 +13,8 @@ from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.elections import LogAhead
 from barnabas_broker.metadata.controller.decisions.fencing import counts_on, relies_on
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.replication.leader_replica import PartitionEnvironment, is_ahead
 from barnabas_broker.replication.partition import CommitQueue, Partition

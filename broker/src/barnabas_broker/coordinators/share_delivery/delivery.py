@@ -16,8 +16,8 @@ from barnabas_broker.coordinators.share_delivery.reading import Batches, read_ba
 from barnabas_broker.coordinators.share_delivery.sessions import ShareSession, ShareSessions
 from barnabas_broker.coordinators.share_delivery.share_partition import Acquired, Wish
 from barnabas_broker.coordinators.share_state.persister import SharePersister
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager

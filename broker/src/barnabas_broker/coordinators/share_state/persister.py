@@ -28,8 +28,8 @@ from barnabas_broker.coordinators.share_state.share_state import (
     SharePartitionKey,
     WriteEntry,
 )
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode

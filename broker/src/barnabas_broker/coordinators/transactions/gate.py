@@ -13,10 +13,9 @@ from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnv
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas_broker.coordinators.transactions.decisions import Decision
 from barnabas_broker.coordinators.transactions.marker_sender import LeaderQueues, state_of
-from barnabas_broker.metadata.features import transaction_version
+from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
-from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.metadata.model import NO_LEADER, transaction_version
 from barnabas_broker.storage.inspection import KeptBatches
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

@@ -35,9 +35,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PeerRequests
 from barnabas_broker.coordinators.transactions.decisions import TransactionCounts
-from barnabas_broker.metadata.documents import topic_key
+from barnabas_broker.metadata.documents import ImageChange, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.log_ends import reported_ends, stray_topics
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
 from barnabas_broker.wire.key_values import Marker

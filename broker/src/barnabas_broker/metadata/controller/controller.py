@@ -23,9 +23,8 @@ from barnabas_broker.metadata.controller.decisions.elections import (
 from barnabas_broker.metadata.controller.decisions.fencing import begin_incarnation, remove_dead, unless_older
 from barnabas_broker.metadata.controller.deletions import Deletions, Planned, Transitions
 from barnabas_broker.metadata.controller.partition_changes import PartitionChanges, for_each
-from barnabas_broker.metadata.documents import broker_key
+from barnabas_broker.metadata.documents import ImageChange, broker_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, PastIncarnations
 from barnabas_broker.metadata.membership.membership import BROKER_LEASES, Membership
 from barnabas_broker.metadata.model import BrokerRegistration, LogEnd, PartitionState, TopicDocument

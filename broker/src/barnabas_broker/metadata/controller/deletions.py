@@ -16,9 +16,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Se
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
 
-from barnabas_broker.metadata.documents import AnyDocument, part_keys, tombstone_key, topic_key
+from barnabas_broker.metadata.documents import AnyDocument, ImageChange, part_keys, tombstone_key, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import ABSENT, MetadataStore, StoreUnavailable, VersionConflict
 from barnabas_core.clock import Clock, monotonic_ms

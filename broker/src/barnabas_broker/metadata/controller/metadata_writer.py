@@ -14,7 +14,6 @@ from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.client_quotas import QuotaChange, QuotaEntity
 from barnabas_broker.metadata.controller.decisions.alter_configs import (
     ClusterView,
     ConfigChange,
@@ -29,15 +28,16 @@ from barnabas_broker.metadata.controller.decisions.alter_configs import (
     replace_all,
     view_cluster,
 )
-from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, decide_create_topics
-from barnabas_broker.metadata.controller.decisions.fencing import check_unregistration, remove_fenced
-from barnabas_broker.metadata.controller.decisions.internal_topics import automatic_topic
-from barnabas_broker.metadata.controller.decisions.update_features import (
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     NO_USERS,
     FeatureUpdate,
+    QuotaChange,
+    QuotaEntity,
     decide_client_quotas,
     decide_update_features,
 )
+from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic, automatic_topic, decide_create_topics
+from barnabas_broker.metadata.controller.decisions.fencing import check_unregistration, remove_fenced
 from barnabas_broker.metadata.controller.deletions import (
     Decide,
     Item,

@@ -24,7 +24,10 @@ from barnabas_broker.metadata.documents import (
     FEATURES_KEY,
     PARTITIONS_MAX,
     AnyDocument,
+    ImageChange,
     MalformedDocument,
+    Pending,
+    ShownDocuments,
     changed,
     decode,
     documents_of,
@@ -37,9 +40,9 @@ from barnabas_broker.metadata.documents import (
     what_to_do,
     with_part,
 )
-from barnabas_broker.metadata.features import FIRST_LEVELS, SPLIT_TOPICS_LEVEL
-from barnabas_broker.metadata.image.shown_documents import ImageChange, Pending, ShownDocuments
 from barnabas_broker.metadata.model import (
+    FIRST_LEVELS,
+    SPLIT_TOPICS_LEVEL,
     AclsDocument,
     BrokerRegistration,
     ClientQuotasDocument,

@@ -21,9 +21,16 @@ from uuid import UUID
 
 import msgspec
 
-from barnabas_broker.metadata.documents import broker_key, encode, key_of, log_ends_key, log_ends_owner, topic_key
+from barnabas_broker.metadata.documents import (
+    ImageChange,
+    broker_key,
+    encode,
+    key_of,
+    log_ends_key,
+    log_ends_owner,
+    topic_key,
+)
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration, LogEnd, LogEndsDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, Write
 from barnabas_broker.storage.log_dirs.log_dir import Kept

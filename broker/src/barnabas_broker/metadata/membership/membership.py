@@ -23,9 +23,9 @@ from barnabas_broker.metadata.documents import (
     decode_if_readable,
     encode,
 )
-from barnabas_broker.metadata.features import NEW_LEVELS
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import (
+    NEW_LEVELS,
     BrokerRegistration,
     ClusterDocument,
     ControllerDocument,

@@ -17,9 +17,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from barnabas_broker.metadata.documents import ACLS, acls_key
+from barnabas_broker.metadata.documents import ACLS, ImageChange, acls_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.metadata.image.shown_documents import ImageChange
 from barnabas_broker.metadata.model import AclsDocument, StoredAcl
 from barnabas_core.acls import (
     ANY_HOST,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.handler_environment import ClientQuotas
-from barnabas_broker.metadata.client_quotas import (
+from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,

@@ -1,10 +1,9 @@
 """The log of one partition: an ordered run of segments in one directory.
 
 `Log` has the offsets of the log, and the methods that change the log; its parts are `segments`, `epochs`,
-`known_producers`, `syncs`, `compaction`, a reader and `removal`. `follower_append`, `truncation`, `retention`,
-`timestamp_lookup` and `log_closing` are larger operations on a log; `log_loader` loads a log from disk. Methods raise
-StorageError if the disk fails (`disk_access`), unless they are documented to raise OSError. They raise ApiError if the
-request is wrong.
+`known_producers`, `syncs`, `compaction`, a reader and `removal`. `truncation` and `offset_lookup` are larger operations
+on a log; `log_loader` loads a log from disk, and closes it. Methods raise StorageError if the disk fails
+(`disk_access`), unless they are documented to raise OSError. They raise ApiError if the request is wrong.
 """
 
 from collections.abc import Collection

@@ -5,14 +5,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from barnabas_broker.metadata.store.metadata_store import (
-    ABSENT,
-    Secrets,
-    StoreUnavailable,
-    VersionConflict,
-    Write,
-)
-from barnabas_broker.metadata.store.sqlite.sqlite_store import SqliteStore
+from barnabas_broker.metadata.store.metadata_store import ABSENT, Secrets, StoreUnavailable, VersionConflict, Write
+from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_core.clock import Clock
 
 SECRET_MODE: Final = 0o600

@@ -1,17 +1,16 @@
-"""The SQL of the store: its tables, documents and leases, and the signal by which processes learn of changes.
+"""The metadata store of brokers on one machine: one SQLite file that their processes share.
 
-The SQL statements for leases and watchers. All functions may raise sqlite3.Error. If the process of a holder has
-certainly ended, its lease ends early, so that a killed broker can start again at once. Times are measured from the
-boot of the machine, so a reboot ends all leases.
+All statements run in one worker thread, so that the event loop never waits for the disk. In WAL mode, readers and the
+writer do not wait for each other. Each commit is a full sync, so that acknowledged writes survive a power failure.
+After a commit, the writer signals all watching processes. Each watch also polls the revision every few seconds, in case
+a signal was lost. Functions that take a connection may raise sqlite3.Error.
 
-The database file of the SQLite store: its tables, its opening and its transactions. Several processes use the same
-file. In WAL mode, readers and the writer do not wait for each other. Each commit is a full sync, so that
-acknowledged writes survive a power failure.
+If the process of a holder has certainly ended, its lease ends early, so that a killed broker can start again at once.
+Times are measured from the boot of the machine, so a reboot ends all leases.
 
-The datagrams by which the processes on one machine that share a metadata store signal changes to each other. Each
-process has a datagram socket in a temporary directory of its own. A socket that refuses datagrams proves that its
-process has ended, for whatever reason. A missing socket proves nothing, because somebody may have removed the
-directory.
+Signals are datagrams. Each process has a datagram socket in a temporary directory of its own. A socket that refuses
+datagrams proves that its process has ended, for whatever reason. A missing socket proves nothing, because somebody may
+have removed the directory.
 """
 
 import asyncio
@@ -22,11 +21,12 @@ import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from barnabas_broker.metadata.store.metadata_store import (
     ABSENT,
@@ -37,6 +37,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     Lease,
     LeaseLost,
     Listing,
+    StoreUnavailable,
     VersionConflict,
     Write,
 )
@@ -398,3 +399,156 @@ def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) ->
     """
     with transaction(connection):
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])
+
+
+SAFETY_LOOK_S: Final = 5.0
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SqliteStore:
+    """A MetadataStore in SQLite. Leases use the time since the machine's boot, which all processes share."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock, worker: ThreadPoolExecutor) -> None:
+        """Call `open` instead of this constructor."""
+        self._connection = connection
+        self._path = path
+        self._clock = clock
+        self._worker = worker
+        self._rung = asyncio.Event()
+        self._closed = False
+        self._change_signal = ChangeSignal(asyncio.get_running_loop(), self._wake_watches)
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock, boot_id: str = "") -> Self:
+        """Open the store in the file `path`, creating it if absent. Raises StoreUnavailable.
+
+        `boot_id` is different after each boot of the machine; "" stands for an unknown id.
+        """
+        worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata-store")
+        try:
+            connection = await asyncio.get_running_loop().run_in_executor(worker, open_database, path)
+        except (OSError, sqlite3.Error) as error:
+            worker.shutdown()
+            raise StoreUnavailable(f"{path}: {error}") from error
+        store = cls(connection, path, clock, worker)
+        try:
+            await store._run(add_watcher, store._change_signal.address, boot_id, clock)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def get(self, key: str) -> Document | None:
+        """Return the value stored under a key with its version, or None if the key does not exist."""
+        return await self._run(get, key)
+
+    async def listing(self) -> Listing:
+        """Return all stored values, in the order of their keys."""
+        return await self._run(listing)
+
+    async def put(self, key: str, value: bytes, expected_version: int | None = None) -> int:
+        """Write the value of a key; return the new version.
+
+        Raises VersionConflict if `expected_version` is given and differs from the stored version.
+        """
+        (result,) = await self.write([Write(key, value, expected_version)])
+        if isinstance(result, VersionConflict):
+            raise result
+        return result
+
+    async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
+        """Write many keys in one call; return the revision or the conflict of each write."""
+        return await self._run(_write_and_ring, writes)
+
+    async def latest_revision(self) -> int:
+        """Return the revision of the last change."""
+        return await self._run(latest_revision)
+
+    async def watch(self, from_revision: int) -> AsyncIterator[Changes]:
+        """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept."""
+        seen = from_revision
+        while not self._closed:
+            rung = self._rung
+            changes = await self._run(changes_since, seen)
+            if changes.revision > seen:
+                seen = changes.revision
+                yield changes
+            else:
+                await _wait(rung, SAFETY_LOOK_S)
+
+    async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
+        """Acquire or renew a lease for `holder`; return None if another holder has it."""
+        now_ms, address = monotonic_ms(self._clock), self._change_signal.address
+        return await self._run(acquire, name, holder, duration_ms, now_ms, address)
+
+    async def renew_lease(self, lease: Lease) -> Lease:
+        """Renew a lease: the duration begins again now. Raises LeaseLost if another holder has acquired the lease."""
+        return await self._run(renew, lease, monotonic_ms(self._clock))
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Release the lease at once, or do nothing if the lease was lost."""
+        await self._run(release, lease)
+
+    async def leases(self, prefix: str) -> Sequence[Lease]:
+        """Return all leases whose name begins with `prefix`, except leases whose holder has certainly ended."""
+        return await self._run(below, prefix)
+
+    async def followed_leases(self, prefix: str) -> Sequence[Lease]:
+        """Return the current leases (`leases`) instead of cached leases, because a query of SQLite is cheap."""
+        return await self.leases(prefix)
+
+    async def close(self) -> None:
+        """Release the leases of this process, end its watches, and close the file."""
+        if self._closed:
+            return
+        with contextlib.suppress(StoreUnavailable):  # If this fails, the next writer releases the leases.
+            await self._run(release_all, self._change_signal.address)
+            await self._run(forget_watchers, [self._change_signal.address])
+        self._closed = True
+        self._wake_watches()
+        self._change_signal.close()
+        await asyncio.get_running_loop().run_in_executor(self._worker, self._connection.close)
+        self._worker.shutdown()
+
+    def _wake_watches(self) -> None:
+        """Wake all watches of this process by setting the Event for which they wait.
+
+        A new Event replaces the old Event for the next waits. A watch takes the Event before it polls the store, so the
+        watch misses no write.
+        """
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def _run(self, work: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run `work` in the worker thread. Raises StoreUnavailable if SQLite fails, or if the store is closed."""
+        if self._closed:
+            raise StoreUnavailable(f"{self._path}: is closed")
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._worker, lambda: work(self._connection, *args, **kwargs))
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self._path}: {error}") from error
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Wait for the event or the timeout.
+
+    In Python 3.11, `asyncio.wait_for` loses a cancellation that arrives together with the event.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+
+
+def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
+    results = write_all(connection, writes)
+    addresses = watchers(connection)
+    gone = [address for address in addresses if ring(address) is Answer.GONE]
+    for address in gone:
+        release_all(connection, address)  # A dead process cannot release its leases.
+        clear_away(address)
+    if gone:
+        forget_watchers(connection, gone)
+    return results

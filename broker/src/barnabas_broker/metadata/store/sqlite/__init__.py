@@ -1,1 +1,0 @@
-"""The metadata store in SQLite, for brokers on one machine."""
