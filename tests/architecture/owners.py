@@ -21,7 +21,7 @@ class Owner(NamedTuple):
 OWNERS: Final = (
     Owner("Group", ("coordinators/groups/group.py",), frozenset({"state"})),
     Owner("Log", ("storage/logs/log.py",), frozenset({"config"})),
-    Owner("LeaderReplica and FollowerReplica", ("replication/leader_replica.py",)),
+    Owner("LeaderReplica and FollowerReplica", ("replication/leader_replica.py",), frozenset({"timer"})),
     Owner("Segments", ("storage/segments/segments.py",)),
     Owner("LeaderEpochs", ("storage/logs/log_history.py",)),
     Owner("LogProducers", ("storage/logs/log_history.py",)),

@@ -10,7 +10,7 @@ import pytest
 from coordinator_world import Client, World, stable
 
 from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupRecord, OffsetKey
-from barnabas_broker.replication.end_offsets import EARLIEST, LATEST
+from barnabas_broker.replication.other_brokers import EARLIEST, LATEST
 from barnabas_broker.server.metrics.exposition import render
 from barnabas_broker.server.metrics.group_families import group_families
 from barnabas_core.topic_partition import TopicPartition

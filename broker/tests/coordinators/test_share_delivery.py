@@ -31,7 +31,7 @@ from barnabas_broker.coordinators.share_state.share_state import (
     WriteEntry,
 )
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.wire.key_values import Marker
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
 from barnabas_broker.wire.records import Record, encode_batch

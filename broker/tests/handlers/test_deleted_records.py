@@ -13,8 +13,8 @@ from fetch_world import LATENCY_S, World
 from barnabas_broker.handlers import partition_offsets
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import DeleteRecordsRequest
 from barnabas_core.errors import ErrorCode

@@ -12,7 +12,7 @@ from producing_broker import Client, Producing
 from barnabas_broker.handlers import fetch, transactions
 from barnabas_broker.handlers.channel import RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.wire.framing import FileSlice
 from barnabas_broker.wire.messages import WriteTxnMarkersRequest
 from barnabas_broker.wire.record_batch import parse_header

@@ -10,13 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.end_offsets import Link
 from barnabas_broker.replication.fetch_session import FetchEnvironment
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerAnswer, FollowerSessions, LeaderEnvironment
-from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
+from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment, Purgatory
+from barnabas_broker.replication.other_brokers import Link
 from barnabas_broker.replication.partition import CommitQueue, Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log_loader import open_log

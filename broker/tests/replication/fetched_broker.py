@@ -15,7 +15,7 @@ from barnabas_broker.handlers.channel import Client, GiveUp, RawHandler, TakesTu
 from barnabas_broker.handlers.fetch import handle as handle_fetch
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.wire.fetch import LIMITS, PARTITION, SESSION
 from barnabas_broker.wire.framing import FileSlice, Part, write_count
 from barnabas_core.errors import ApiError, ErrorCode

@@ -13,8 +13,8 @@ from barnabas_broker.metadata.documents import AnyDocument, encode, topic_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
 from barnabas_broker.replication.stray_log_policy import only_topic

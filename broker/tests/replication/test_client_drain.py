@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from barnabas_broker.replication.leader_propagation import DRAIN_S, QUIET_S, ClientDrain
+from barnabas_broker.replication.other_brokers import DRAIN_S, QUIET_S, ClientDrain
 from harness.manual_clock import ManualClock
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.replication.end_offsets import EARLIEST, PARTITIONS_A_REQUEST, VERSION, EndOffsets
+from barnabas_broker.replication.other_brokers import EARLIEST, LIST_OFFSETS_VERSION, PARTITIONS_A_REQUEST, EndOffsets
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListOffsetsRequest, ListOffsetsResponse
@@ -47,8 +47,12 @@ class FakeLink:
             return
         view = memoryview(frame)
         header = parse_request_header(view, 4, len(view))
-        assert (header.api_key, header.api_version, header.client_id) == (LIST_OFFSETS, VERSION, "broker-1-lag")
-        request = decode_request(LIST_OFFSETS, VERSION, view[header.body_start :])
+        assert (header.api_key, header.api_version, header.client_id) == (
+            LIST_OFFSETS,
+            LIST_OFFSETS_VERSION,
+            "broker-1-lag",
+        )
+        request = decode_request(LIST_OFFSETS, LIST_OFFSETS_VERSION, view[header.body_start :])
         self._links.requests.append((self._broker_id, sum(len(topic.partitions) for topic in request.topics)))
         answer = b"\0\0\0\0?" if self._broker_id in self._links.wrong else self._answer(request)
         loop.call_soon(on_response, memoryview(answer))
@@ -68,7 +72,9 @@ class FakeLink:
             )
             for topic in request.topics
         ]
-        return bytes(encode_response(ListOffsetsResponse(throttle_time_ms=0, topics=topics), VERSION, 0))[4:]
+        return bytes(encode_response(ListOffsetsResponse(throttle_time_ms=0, topics=topics), LIST_OFFSETS_VERSION, 0))[
+            4:
+        ]
 
     def close(self) -> None:
         self._links.open_count -= 1

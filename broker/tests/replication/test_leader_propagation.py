@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
-from barnabas_broker.replication.leader_propagation import PAUSE_S, TOPICS_A_REQUEST, VERSION, LeaderPropagation
+from barnabas_broker.replication.other_brokers import METADATA_VERSION, PAUSE_S, TOPICS_A_REQUEST, LeaderPropagation
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import MetadataResponse
@@ -43,8 +43,12 @@ class OtherBroker:
     def send(self, frame: bytes | bytearray, on_response: Callable[[memoryview], None]) -> None:
         view = memoryview(frame)
         header = parse_request_header(view, 4, len(view))
-        assert (header.api_key, header.api_version, header.client_id) == (METADATA, VERSION, "broker-1-leaving")
-        request = decode_request(METADATA, VERSION, view[header.body_start :])
+        assert (header.api_key, header.api_version, header.client_id) == (
+            METADATA,
+            METADATA_VERSION,
+            "broker-1-leaving",
+        )
+        request = decode_request(METADATA, METADATA_VERSION, view[header.body_start :])
         assert not request.allow_auto_topic_creation
         self._brokers.asked.append((self._broker_id, len(request.topics)))
         left = self._brokers.late.get(self._broker_id)
@@ -53,7 +57,7 @@ class OtherBroker:
         self._brokers.late[self._broker_id] = max(left - 1, 0)
         topics = [_told(topic.name, BEFORE if left else NOW) for topic in request.topics]
         answer = MetadataResponse(throttle_time_ms=0, brokers=[], cluster_id="", controller_id=1, topics=topics)
-        frame = encode_response(answer, VERSION, 0)
+        frame = encode_response(answer, METADATA_VERSION, 0)
         asyncio.get_running_loop().call_soon(on_response, memoryview(bytes(frame))[4:])
 
     def close(self) -> None:
@@ -126,7 +130,7 @@ async def test_an_unreachable_broker_is_not_waited_for(caplog: pytest.LogCapture
 async def test_a_broker_that_never_answers_is_waited_for_no_longer_than_the_limit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_broker.replication.leader_propagation.NEWS_S", 0.01)
+    monkeypatch.setattr("barnabas_broker.replication.other_brokers.NEWS_S", 0.01)
     others = OtherBrokers()
     await LeaderPropagation(HERE, others, image_of("late", live=(1, 2)), Pauses(), asyncio.timeout).until_heard(
         ["late"]

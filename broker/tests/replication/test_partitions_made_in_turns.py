@@ -13,8 +13,8 @@ from barnabas_broker.metadata.documents import ImageChange, encode, tombstone_ke
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
 from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash

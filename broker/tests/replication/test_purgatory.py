@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from barnabas_broker.replication.purgatory import Purgatory, WaitList
+from barnabas_broker.replication.leader_replica import Purgatory, WaitList
 from harness.manual_timers import ManualTimers
 
 

@@ -19,8 +19,8 @@ from barnabas_broker.coordinators.share.share_groups import ShareEnvironment
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import PartitionState, TopicDocument
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.replica_states import ReplicaEnvironment

@@ -8,9 +8,8 @@ import pytest
 
 from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
-from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment
+from barnabas_broker.replication.leader_replica import IsrProposer, PartitionEnvironment, Purgatory
 from barnabas_broker.replication.partition import CommitQueue, Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.logs.log_loader import open_log
 from barnabas_broker.storage.logs.log_syncs import LogEnvironment, LogPlace

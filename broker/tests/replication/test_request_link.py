@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas_broker.replication.end_offsets import RequestLink
+from barnabas_broker.replication.other_brokers import RequestLink
 
 
 class HeldLink:

@@ -11,8 +11,8 @@ from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
 from barnabas_broker.app.log_chores import LogChores
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
-from barnabas_broker.replication.end_offsets import OfflineReports
 from barnabas_broker.replication.fetch_session import UNLIMITED, LogMover, Throttle
+from barnabas_broker.replication.other_brokers import OfflineReports
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.errors import CorruptLog, LogDirFailed

@@ -17,9 +17,8 @@ from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.fetchers import Fetchers
-from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges, PartitionEnvironment
+from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges, PartitionEnvironment, Purgatory
 from barnabas_broker.replication.partition import CommitQueue, Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.server.metrics.broker_families import broker_families
 from barnabas_broker.server.metrics.exposition import Hosted, look_at_all, render
 from barnabas_broker.server.metrics.partition_families import partition_families, replication_families

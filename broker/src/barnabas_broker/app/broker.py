@@ -32,7 +32,7 @@ from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, messag
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.replication.end_offsets import Links
+from barnabas_broker.replication.other_brokers import Links
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment
 from barnabas_broker.security.sasl.login import login_between_brokers
 from barnabas_broker.security.sasl.scram_credential import ScramUsers

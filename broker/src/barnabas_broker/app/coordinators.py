@@ -44,8 +44,8 @@ from barnabas_broker.metadata.model import (
     has_share_groups,
     transaction_version,
 )
-from barnabas_broker.replication.end_offsets import Links
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import Purgatory
+from barnabas_broker.replication.other_brokers import Links
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.wire.framing import FileSlice

@@ -47,15 +47,12 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership, cut_dirs, ensure_cluster_id, machine_ran_on
 from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration, unsupported
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.replication.end_offsets import EndOffsets, Links, OfflineReports
 from barnabas_broker.replication.fetchers import Fetchers
-from barnabas_broker.replication.leader_propagation import ClientDrain, LeaderPropagation
-from barnabas_broker.replication.leader_replica import IsrChanges
+from barnabas_broker.replication.leader_replica import IsrChanges, Purgatory
+from barnabas_broker.replication.other_brokers import ClientDrain, EndOffsets, LeaderPropagation, Links, OfflineReports
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
-from barnabas_broker.replication.replica_manager import ReplicaManager
+from barnabas_broker.replication.replica_manager import ReplicaManager, TopicSettings
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
-from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.security.acls.authorizer import AclFollower, Audit, Authorizer, lacks_acls, super_users
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation

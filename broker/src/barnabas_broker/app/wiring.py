@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 from barnabas_broker.metadata.documents import PARTITIONS_MAX
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.fetch_session import STEPS, FetchEnvironment, LogMover, MoveSteps, Throttle
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
+from barnabas_broker.replication.other_brokers import Links
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.stray_log_policy import assigned_partition, only_topic

@@ -21,10 +21,9 @@ from typing import Final
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp, TakesTurns, lacking, may_act_as_broker, rights_of
 from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
 from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
-from barnabas_broker.replication.follower_partition import diverging_epoch
-from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer
+from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer, diverging_epoch
+from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.storage.logs.offset_lookup import last_stable_offset

@@ -49,12 +49,11 @@ from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER, BrokerRegistration
-from barnabas_broker.replication.end_offsets import EndOffsets
 from barnabas_broker.replication.fetch_session import LogMover
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions
-from barnabas_broker.replication.leader_replica import IsrChanges
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import IsrChanges, Purgatory
+from barnabas_broker.replication.other_brokers import EndOffsets
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.security.acls.authorizer import Authorizer
 from barnabas_broker.security.sasl.scram_credential import ScramUsers

@@ -19,8 +19,8 @@ from typing import Final
 
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, awaited
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
+from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import WaitList
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.offset_lookup import (
     TimestampOffset,

@@ -27,7 +27,7 @@ from barnabas_broker.handlers.share_requests import (
     leader_id_and_epoch,
     outcomes_of,
 )
-from barnabas_broker.replication.purgatory import WaitList
+from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.wire.messages import ShareFetchRequest, ShareFetchResponse
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.errors import ApiError, ErrorCode

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
-from barnabas_broker.replication.end_offsets import Links
 from barnabas_broker.replication.leader_replica import FetchPosition
+from barnabas_broker.replication.other_brokers import Links
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.errors import LogDirFailed, StorageError

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas_broker.replication.end_offsets import Link
 from barnabas_broker.replication.fetch_session import NO_SESSION, FetchEnvironment, FetchSession, Throttle, pause_s
+from barnabas_broker.replication.other_brokers import Link
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.replica_fetch import (
     MalformedResponse,

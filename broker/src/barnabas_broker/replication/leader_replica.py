@@ -1,21 +1,23 @@
-"""The leader's knowledge of its followers, from which the leader computes the high watermark and the ISR.
+"""The leader's knowledge of its followers, the follower's side of a replica, and delayed operations.
 
 The high watermark depends on the maximal ISR: the ISR, and the replicas that a pending change would add to it. Every
 replica that may be elected therefore has all acknowledged records. The rules are Kafka's, with KIP-903 (only the
 registered incarnation of a broker may join) and KIP-966 (the high watermark stops while fewer than
 `min.insync.replicas` are in sync).
 
-Batch the ISRs that leaders propose, and write each batch to the metadata. An urgent proposal, such as the removal
-of a replica that holds up the high watermark, is written immediately, one write at a time. An addition to an ISR
-that already suffices for acks=all waits `JOINS_TOGETHER_S`, so that a returning broker causes few writes of each
-topic. Urgent proposals and additions do not wait for each other.
+The ISRs that leaders propose are written to the metadata in batches. An urgent proposal, such as the removal of a
+replica that holds up the high watermark, is written immediately, one write at a time. An addition to an ISR that
+already suffices for acks=all waits `JOINS_TOGETHER_S`, so that a returning broker causes few writes of each topic.
+Urgent proposals and additions do not wait for each other. A partition sees in the metadata image that its proposal was
+written; `isr_change_refused` is called if the proposal was refused. If the outcome of a write is unknown, the current
+ISR is written once more, so that the proposal can no longer take effect.
 
-A partition sees in the metadata image that its proposal was written; `isr_change_refused` is called if the proposal was
-refused. If the outcome of a write is unknown, the current ISR is written once more, so that the proposal can no longer
-take effect.
+A follower appends fetched batches, and truncates its log where the log diverges from the leader's (KIP-101, KIP-279,
+KIP-595).
 
-The follower's side of a replica. A follower appends fetched batches, and truncates its log where the log diverges
-from the leader's (KIP-101, KIP-279, KIP-595).
+The purgatory has a Fetch that waits for more bytes, and a DeleteRecords that waits until followers delete, too. When a
+partition changes, the operations in its wait list are tried again in the next turn of the event loop. A Produce that
+waits for replicas is not delayed here, but in the partition's `commit_queue`.
 """
 
 import logging
@@ -26,7 +28,7 @@ from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.storage.logs.log import Log
 from barnabas_broker.storage.logs.truncation import append_as_follower, truncate_fully_and_start_at, truncate_to
-from barnabas_core.clock import Clock, Timers
+from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 
@@ -469,3 +471,101 @@ class FollowerReplica:
             if self.log.log_end_offset < self.log.high_watermark:
                 self.log.commit_to(self.log.log_end_offset)
                 self.log.await_checkpoint()
+
+
+class DelayedOperation(Protocol):
+    """A request that waits for a change of a partition, or for its timeout."""
+
+    def try_complete(self, changed: "WaitList") -> bool:
+        """Try to answer the request after a change of a partition; return True if the request was answered."""
+        ...
+
+    def expire(self) -> None:
+        """Answer the request with the results so far, because the request's timeout has passed."""
+        ...
+
+
+class WaitList:
+    """The operations that wait for a change of one partition."""
+
+    __slots__ = ("_purgatory", "is_marked", "waiting")
+
+    def __init__(self, purgatory: "Purgatory") -> None:
+        self._purgatory = purgatory
+        self.waiting: dict[_Waiting, None] = {}
+        """The operations, in the order of their arrival."""
+        self.is_marked = False
+
+    def mark(self) -> None:
+        """Schedule another try of the waiting operations in the next turn of the event loop."""
+        if self.waiting and not self.is_marked:
+            self.is_marked = True
+            self._purgatory.schedule(self)
+
+    def add(self, waiting: "_Waiting") -> None:
+        """Add an operation, which is tried again after each change of the partition."""
+        self.waiting[waiting] = None
+
+    def remove(self, waiting: "_Waiting") -> None:
+        """Remove an operation that no longer waits for the partition."""
+        self.waiting.pop(waiting, None)
+
+
+class _Waiting:
+    """A waiting operation with its wait lists and its deadline."""
+
+    __slots__ = ("lists", "operation", "timer")
+
+    def __init__(self, operation: DelayedOperation, lists: tuple[WaitList, ...]) -> None:
+        self.operation = operation
+        self.lists = lists
+        self.timer: Cancellable | None = None
+
+    def leave(self) -> None:
+        for wait_list in self.lists:
+            wait_list.remove(self)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def expire(self) -> None:
+        self.timer = None
+        self.leave()
+        self.operation.expire()
+
+
+class Purgatory:
+    """The delayed operations of a broker."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._marked: list[WaitList] = []
+
+    def wait_list(self) -> WaitList:
+        """Return a new wait list for one partition."""
+        return WaitList(self)
+
+    def watch(self, operation: DelayedOperation, lists: Iterable[WaitList], timeout_s: float) -> Callable[[], None]:
+        """Try to complete an operation after each change of its partitions; call `expire` after `timeout_s` seconds.
+
+        Returns a function that ends the wait without a response.
+        """
+        waiting = _Waiting(operation, tuple(lists))
+        for wait_list in waiting.lists:
+            wait_list.add(waiting)
+        waiting.timer = self._timers.call_later(timeout_s, waiting.expire)
+        return waiting.leave
+
+    def schedule(self, wait_list: WaitList) -> None:
+        """Schedule another try of the operations that wait for a changed partition."""
+        if not self._marked:
+            self._timers.call_soon(self._try_marked)
+        self._marked.append(wait_list)
+
+    def _try_marked(self) -> None:
+        marked, self._marked = self._marked, []
+        for wait_list in marked:
+            wait_list.is_marked = False
+            for waiting in list(wait_list.waiting):
+                if waiting.timer is not None and waiting.operation.try_complete(wait_list):
+                    waiting.leave()

@@ -1,14 +1,14 @@
 """The manager of the replicas on this broker, which creates, configures, removes and reloads replicas.
 
 The manager follows the metadata image, and reloads replicas when a failed disk is available again. The module
-`partition_lookup` finds partitions for requests, and `offline_partitions` takes partitions offline.
+`replica_states` finds partitions for requests, and takes partitions offline.
 
 The reports to the controller about lost logs, and about logs ahead of the metadata. A report is repeated until the
 metadata reflects it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from barnabas_broker.metadata.controller.decisions.elections import LogAhead
@@ -30,20 +30,70 @@ from barnabas_broker.replication.replica_states import (
     Trigger,
 )
 from barnabas_broker.replication.stray_log_policy import StrayLogPolicy
-from barnabas_broker.replication.topic_settings import TopicSettings
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import Kept
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.storage.logs.log import Log
 from barnabas_core.clock import monotonic_ms
 from barnabas_core.config.broker_config import BrokerConfig
+from barnabas_core.config.definitions import ConfigProblem
 from barnabas_core.config.log_config import LogConfig
+from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log_config
 from barnabas_core.errors import ApiError
 from barnabas_core.loop_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn, timed
 from barnabas_core.topic_name import is_internal
 from barnabas_core.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
+
+KEPT_MAX: Final = 1_000
+"""The maximum number of sets of topic settings in the cache; most topics share a set with other topics."""
+
+
+class TopicSettings:
+    """The effective settings of topics, computed from the stored topic settings and the settings of the broker."""
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+        self._kept: dict[tuple[tuple[str, str], ...], EffectiveLogConfig] = {}
+        self._ignored: dict[str, tuple[ConfigProblem, ...]] = {}
+
+    def under(self, broker: BrokerConfig) -> None:
+        """Replace the settings of the broker."""
+        self._broker = broker
+        self._kept.clear()
+
+    def of(self, topic: TopicDocument) -> EffectiveLogConfig:
+        """Return the effective settings of a topic; log the ignored settings if they have changed."""
+        effective = self._effective(topic.configs)
+        if effective.ignored != self._ignored.get(topic.name, ()):
+            self._tell(topic.name, effective.ignored)
+        return effective
+
+    def forget(self, topic: str) -> None:
+        """Drop the list of the ignored settings of a deleted topic."""
+        self._ignored.pop(topic, None)
+
+    def ignored(self) -> Iterator[tuple[str, ConfigProblem]]:
+        """Return the ignored settings of all topics, as pairs of topic name and problem."""
+        return ((topic, problem) for topic, problems in self._ignored.items() for problem in problems)
+
+    def _effective(self, configs: Mapping[str, str]) -> EffectiveLogConfig:
+        key = tuple(configs.items())
+        found = self._kept.get(key)
+        if found is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            found = self._kept[key] = effective_log_config(configs, self._broker)
+        return found
+
+    def _tell(self, topic: str, problems: tuple[ConfigProblem, ...]) -> None:
+        if problems:
+            self._ignored[topic] = problems
+            log.error("some settings of topic %s have no effect: %s", topic, "; ".join(map(str, problems)))
+        else:
+            self.forget(topic)
+
 
 _NOT_FOUND: Final = (ReplicaState.AWAY, ReplicaState.DAMAGED, ReplicaState.LOST)
 """The states of a replica whose log exists or existed, but cannot be used."""

@@ -12,10 +12,8 @@ from uuid import UUID
 
 from barnabas_broker.metadata.controller.decisions.elections import LogAhead
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
-from barnabas_broker.replication.leader_replica import IsrProposer
-from barnabas_broker.replication.not_leader_errors import why_missing
-from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
+from barnabas_broker.replication.leader_replica import IsrProposer, Purgatory
+from barnabas_broker.replication.partition import Partition, why_missing
 from barnabas_broker.storage.errors import DiskFull, Exhausted, LogDirFailed, StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDirState
 from barnabas_broker.storage.log_dirs.log_manager import LogManager

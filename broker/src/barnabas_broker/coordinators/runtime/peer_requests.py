@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import GROUP_VERSION, NO_LEADER, SHARE_VERSION, TRANSACTION_VERSION
-from barnabas_broker.replication.end_offsets import Links, RequestLink
+from barnabas_broker.replication.other_brokers import Links, RequestLink
 from barnabas_broker.wire.encoder import decode_response, encode_request
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListGroupsRequest, ListTransactionsRequest

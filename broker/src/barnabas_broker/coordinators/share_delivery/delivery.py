@@ -18,8 +18,8 @@ from barnabas_broker.coordinators.share_delivery.share_partition import Acquired
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
+from barnabas_broker.replication.leader_replica import Purgatory
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import Purgatory
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.storage.logs.offset_lookup import offset_for_timestamp
 from barnabas_broker.wire.framing import FileSlice

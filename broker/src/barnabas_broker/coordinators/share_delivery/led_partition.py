@@ -29,8 +29,8 @@ from barnabas_broker.coordinators.share_state.share_state import (
     StateBatch,
     WriteEntry,
 )
+from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.replication.purgatory import WaitList
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError, ErrorCode

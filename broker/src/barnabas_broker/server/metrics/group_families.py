@@ -27,7 +27,7 @@ from barnabas_broker.coordinators.transactions.decisions import (
 )
 from barnabas_broker.coordinators.transactions.marker_sender import REFUSED
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.replication.end_offsets import EARLIEST
+from barnabas_broker.replication.other_brokers import EARLIEST
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.server.metrics.exposition import Family, Hosted, Sample, by_partition, escaped, labels, single
 from barnabas_broker.storage.logs.offset_lookup import held_back, undecided_since_ms
