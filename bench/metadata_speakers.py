@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from barnabas_broker.app.loop_time import LoopTimers, SystemClock
+from barnabas_broker.app.loop_turns import LoopTimers, SystemClock
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.decisions.fencing import UNKNOWN_BROKER_EPOCH, IsrChange
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.app.config_providers import resolved
+from barnabas_broker.app.main import resolved
 from barnabas_core.config.definitions import InvalidConfig, Property
 
 PACKAGE = "org.apache.kafka.common.config.provider."

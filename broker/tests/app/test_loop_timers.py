@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from barnabas_broker.app.loop_time import KEPT_MIN, LoopTimers
+from barnabas_broker.app.loop_turns import KEPT_MIN, LoopTimers
 
 
 class CountingLoop(asyncio.SelectorEventLoop):

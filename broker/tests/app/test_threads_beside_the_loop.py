@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from barnabas_broker.app.loop_time import interrupt_threads_soon
+from barnabas_broker.app.loop_turns import interrupt_threads_soon
 from harness.deadline import PATIENCE_S
 
 PYTHONS_OWN_S = 0.005

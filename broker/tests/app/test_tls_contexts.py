@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
-from barnabas_broker.app.connection_settings import is_open
 from barnabas_broker.app.tls_contexts import TlsContexts, principal_of
+from barnabas_broker.app.wiring import is_open
 from barnabas_broker.server.tls_stream import CertificateRefused
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig

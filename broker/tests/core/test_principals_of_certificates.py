@@ -4,8 +4,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from barnabas_broker.app.tls_contexts import rfc2253
 from barnabas_core.config.listeners import DN_CHARACTERS_MAX, name_by_rules, parse_principal_rules
-from barnabas_core.distinguished_name import rfc2253
 
 
 def dn_of(*attributes: tuple[str, str]) -> str:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.loop_time import LoopTimers
+from barnabas_broker.app.loop_turns import LoopTimers
 from barnabas_broker.coordinators.share_state.share_state import ReadEntry, ShareOutcome
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.large_responses import LargeResponses

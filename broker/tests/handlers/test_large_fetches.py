@@ -19,7 +19,7 @@ from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
 from barnabas_broker.security.acls.authorizer import Authorizer
-from barnabas_broker.server.client_throttle import throttled
+from barnabas_broker.server.dispatch import throttled
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.framing import FETCH, FileSlice
 from barnabas_broker.wire.replica_fetch import parse_replica_fetch_response

@@ -12,7 +12,7 @@ from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 from barnabas_broker.handlers import configs
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
-from barnabas_broker.server.metrics.metadata_families import metadata_families
+from barnabas_broker.server.metrics.partition_families import metadata_families
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.messages import DescribeConfigsRequest
 from barnabas_core.config.describe import ConfigSynonym

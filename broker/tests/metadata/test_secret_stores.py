@@ -8,7 +8,7 @@ import pytest
 from kubernetes_stores import ACCOUNT, access_at
 from secret_conformance import OpenSecrets, SecretConformance, until
 
-from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.metadata.store.kubernetes.kubernetes_store import KubernetesSecrets
 from barnabas_broker.metadata.store.kubernetes.objects import shard_of
 from barnabas_broker.metadata.store.metadata_store import KubernetesCluster, StoreUnavailable

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from store_conformance import OpenStore, StoreConformance, changes_until
 
-from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.metadata.store import sqlite_store
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Lease, StoreUnavailable, Write
 from barnabas_broker.metadata.store.sqlite_store import SqliteStore
@@ -24,7 +24,7 @@ from harness.manual_clock import ManualClock
 PRELUDE = """
 import asyncio, sys
 from pathlib import Path
-from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.metadata.store.sqlite_store import SqliteStore
 from barnabas_broker.metadata.store.metadata_store import VersionConflict, Write
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from asked_in_turns import SlowClock
 
-from barnabas_broker.app.loop_time import LoopTimers
+from barnabas_broker.app.loop_turns import LoopTimers
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client, GiveUp, RawHandler, TakesTurns
 from barnabas_broker.handlers.fetch import handle as handle_fetch

@@ -10,7 +10,7 @@ import pytest
 from one_replica import at_once
 
 from barnabas_broker.app.coordinators import ImageTopics
-from barnabas_broker.app.loop_time import LoopTimers, SystemClock
+from barnabas_broker.app.loop_turns import LoopTimers, SystemClock
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.handlers.users import Present, decide
 from barnabas_broker.metadata.store.sqlite_secrets import SqliteSecrets
 from barnabas_broker.security.sasl.scram_credential import (

@@ -17,10 +17,9 @@ from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.connection_bounds import ConnectionLimits
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.newcomers import ConnectionLimits
-from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, PasswordThread, SaslListener
-from barnabas_broker.server.sasl_session import begin_session
+from barnabas_broker.server.sasl_session import DEADLINE_S, Logins, PasswordThread, SaslListener, begin_session
 from barnabas_core.config.definitions import INT_MAX
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS, ManualClock

@@ -11,11 +11,11 @@ from threading import Event
 
 import pytest
 
-from barnabas_broker.server import outbox
+from barnabas_broker.server import transport
 from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.connection_bounds import ConnectionLimits
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.newcomers import ConnectionLimits
-from barnabas_broker.server.outbox import GATHER_BYTES_MAX, PIECE_BYTES, PageCache, is_cached
+from barnabas_broker.server.transport import GATHER_BYTES_MAX, PIECE_BYTES, PageCache, is_cached
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.wire.framing import FileSlice, Part
 from barnabas_core.config.definitions import INT_MAX
@@ -102,13 +102,13 @@ async def test_uncached_records_are_read_in_a_thread_and_cached_ones_are_sent_at
 
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> Event:
     """Let no read end before the event."""
-    disk, read = Event(), outbox._read
+    disk, read = Event(), transport._read
 
     def read_slowly(piece: FileSlice, buffer: memoryview) -> None:
         disk.wait(PATIENCE_S)
         read(piece, buffer)
 
-    monkeypatch.setattr(outbox, "_read", read_slowly)
+    monkeypatch.setattr(transport, "_read", read_slowly)
     return disk
 
 

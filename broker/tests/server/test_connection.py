@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.large_responses import CloseConnection
-from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.answers import SlowClients
 from barnabas_broker.server.connection import KEPT_BYTES_MAX, SCRATCH_BYTES, Connection, TurnShare
-from barnabas_broker.server.outbox import ColdReads
-from barnabas_broker.server.slow_clients import SlowClients
-from barnabas_broker.server.transport import PlainTransport
+from barnabas_broker.server.connection_bounds import BufferPool
+from barnabas_broker.server.transport import ColdReads, PlainTransport
 from barnabas_broker.wire.framing import Part
 
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
@@ -117,7 +116,7 @@ async def test_the_bytes_of_a_large_request_move_to_a_larger_buffer_in_portions(
         move(connection, old, rest, begin)
 
     monkeypatch.setattr("barnabas_broker.server.connection.MOVED_BYTES", 100_000)
-    monkeypatch.setattr("barnabas_broker.server.buffers.MAPPED_ABOVE_BYTES", mapped_above_bytes)
+    monkeypatch.setattr("barnabas_broker.server.connection_bounds.MAPPED_ABOVE_BYTES", mapped_above_bytes)
     monkeypatch.setattr(Connection, "_move_some", counted)
     bodies = [random.randbytes(3_000_000), b"small", random.randbytes(2_000_000), b"last"]
     pool = BufferPool(64 * 1024 * 1024, asyncio.get_running_loop().call_soon)

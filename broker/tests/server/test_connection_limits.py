@@ -9,10 +9,10 @@ from itertools import count
 
 import pytest
 
-from barnabas_broker.app.connection_settings import AddressOverrides
+from barnabas_broker.app.wiring import AddressOverrides
 from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.connection_bounds import Admission, ConnectionLimits
 from barnabas_broker.server.listener import TURNED_AWAY_MAX, Listener, SocketSettings
-from barnabas_broker.server.newcomers import Admission, ConnectionLimits
 from barnabas_core.config.definitions import INT_MAX
 from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS, CONNECTION_S, LOOP_SHARE
 from harness.deadline import PATIENCE_S

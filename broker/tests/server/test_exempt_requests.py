@@ -10,7 +10,7 @@ from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
-from barnabas_broker.server.client_throttle import count_time, throttle_message, throttled
+from barnabas_broker.server.dispatch import count_time, throttle_message, throttled
 from barnabas_broker.wire.framing import FETCH, RequestHeader
 from harness.manual_clock import ManualClock
 

@@ -18,8 +18,7 @@ from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credent
 from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
 from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.answers import LateAnswer
-from barnabas_broker.server.sasl_listener import DEADLINE_S, Logins, SaslListener
-from barnabas_broker.server.sasl_session import SaslSession
+from barnabas_broker.server.sasl_session import DEADLINE_S, Logins, SaslListener, SaslSession
 from barnabas_broker.wire.framing import MalformedRequest, Part
 from harness.manual_clock import START_MS
 from harness.manual_loop_clock import ManualLoopClock

@@ -19,8 +19,8 @@ from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.security.acls.authorizer import Audit, Authorizer
-from barnabas_broker.server.buffers import BufferPool
 from barnabas_broker.server.connection import TurnShare
+from barnabas_broker.server.connection_bounds import BufferPool
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.wire import messages
 from barnabas_broker.wire.encoder import decode_response, encode_request

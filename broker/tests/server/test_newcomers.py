@@ -3,7 +3,7 @@
 from collections import deque
 from random import Random
 
-from barnabas_broker.server.newcomers import NetworkQueue, Newcomers, network_of
+from barnabas_broker.server.connection_bounds import NetworkQueue, Newcomers, network_of
 
 
 def test_at_the_limit_the_oldest_client_of_the_address_with_the_most_goes() -> None:

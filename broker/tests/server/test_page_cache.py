@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_broker.server.outbox import KNOWN_S, PageCache, is_cached
+from barnabas_broker.server.transport import KNOWN_S, PageCache, is_cached
 from barnabas_broker.storage.disk.files import PosixFile
 from harness.manual_clock import ManualClock
 from harness.require import missing

@@ -9,8 +9,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from sasl_world import BAD, DELAY_S, GOOD, EndingPlain, bearer, world
 
-from barnabas_broker.server.sasl_listener import DEADLINE_S, SESSION_MS_MAX
-from barnabas_broker.server.sasl_session import REFUSED_VERSIONS_MAX, SASL_FRAME_BYTES_MAX
+from barnabas_broker.server.sasl_session import DEADLINE_S, REFUSED_VERSIONS_MAX, SASL_FRAME_BYTES_MAX, SESSION_MS_MAX
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import START_MS
 

@@ -9,14 +9,13 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.app.connection_settings import socket_settings
+from barnabas_broker.app.wiring import socket_settings
+from barnabas_broker.server import answers
 from barnabas_broker.server import listener as server_listener
-from barnabas_broker.server import slow_clients
-from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.answers import SlowClients
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
+from barnabas_broker.server.connection_bounds import BufferPool, ConnectionLimits
 from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
-from barnabas_broker.server.newcomers import ConnectionLimits
-from barnabas_broker.server.slow_clients import SlowClients
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import INT_MAX
@@ -119,7 +118,7 @@ async def test_a_request_with_five_received_bytes_takes_no_buffer() -> None:
 async def test_requests_that_fit_into_the_scratch_buffer_are_served_while_the_pool_has_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(answers, "PATIENCE_S", 60.0)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
         client = await connect(port)
@@ -138,7 +137,7 @@ async def test_requests_that_fit_into_the_scratch_buffer_are_served_while_the_po
 
 
 async def test_pipelined_requests_keep_their_order_while_the_pool_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(answers, "PATIENCE_S", 60.0)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
         client = await connect(port)
@@ -167,12 +166,12 @@ async def test_all_requests_that_wait_for_memory_are_served_when_it_is_free() ->
 async def test_clients_that_hold_memory_and_send_too_slowly_are_closed_when_others_need_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.2)
     async with listening() as (listener, port):
         culprits = await exhaust(listener, port)
         client = await connect(port)
         body = bytes(2 * SCRATCH_BYTES)
-        monkeypatch.setattr(slow_clients, "SHORT_BYTES_A_S_MIN", MIB)
+        monkeypatch.setattr(answers, "SHORT_BYTES_A_S_MIN", MIB)
         assert await ask(client, body) == body
         closed = listener.slow_clients.closed_total  # Those that began later may stay once there is room.
         assert closed > 0
@@ -180,8 +179,8 @@ async def test_clients_that_hold_memory_and_send_too_slowly_are_closed_when_othe
 
 
 async def test_a_client_whose_request_makes_no_progress_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(answers, "REQUEST_S_MAX", 0.2)
     async with listening() as (listener, port):
         patient, slow = await connect(port), await connect(port)
         patient[1].write(framed(b"mute") + framed(b"x")[:3])  # It waits for a response, so it may be slow.
@@ -194,7 +193,7 @@ async def test_a_client_whose_request_makes_no_progress_is_closed(monkeypatch: p
 async def test_the_memory_of_unread_responses_is_bounded_by_closing_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 20 * MIB)
     async with listening() as (listener, port):
         others = [await connect(port) for _ in range(30)]
         for _, writer in others:
@@ -223,7 +222,7 @@ class Unreading:
 
 
 def test_the_clients_that_have_not_read_for_the_longest_time_are_closed_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 20 * MIB)
     clock, checks, closed = ManualClock(), list[Callable[[], None]](), list[Unreading]()
     slow = SlowClients(BufferPool(POOL_BYTES, lambda _: None), clock.monotonic_s, checks.append)
     clients = [Unreading(closed) for _ in range(6)]
@@ -240,8 +239,8 @@ def test_the_clients_that_have_not_read_for_the_longest_time_are_closed_first(mo
 async def test_a_client_that_reads_its_response_is_not_closed_when_responses_take_too_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 12 * MIB)
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 1.5)  # A busy machine delays the client that reads.
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 12 * MIB)
+    monkeypatch.setattr(answers, "PATIENCE_S", 1.5)  # A busy machine delays the client that reads.
     async with listening(send_buffer_bytes=50_000) as (listener, port):
         reading, silent = await connect(port), await connect(port)
         for client in (reading, silent):
@@ -284,7 +283,7 @@ async def test_a_client_that_reads_slowly_is_not_idle_and_one_that_stops_reading
 async def test_a_large_request_of_a_broker_is_served_while_clients_hold_all_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(answers, "PATIENCE_S", 60.0)
     async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
         culprits = await exhaust(listener, clients_port)
         body = bytes(2 * SCRATCH_BYTES)
@@ -297,8 +296,8 @@ async def test_a_large_request_of_a_broker_is_served_while_clients_hold_all_memo
 async def test_a_broker_that_reads_nothing_is_not_closed_when_responses_take_too_much_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(slow_clients, "ANSWER_BYTES_MAX", 20 * MIB)
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(answers, "ANSWER_BYTES_MAX", 20 * MIB)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.05)
     async with listening_to_brokers_too() as (listener, clients_port, brokers_port):
         broker = await connect(brokers_port)
         broker[1].write(framed(b"large"))
@@ -311,8 +310,8 @@ async def test_a_broker_that_reads_nothing_is_not_closed_when_responses_take_too
 
 
 async def test_a_broker_whose_request_makes_no_progress_is_closed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_clients, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(slow_clients, "REQUEST_S_MAX", 0.2)
+    monkeypatch.setattr(answers, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(answers, "REQUEST_S_MAX", 0.2)
     async with listening_to_brokers_too() as (listener, _, brokers_port):
         broker = await connect(brokers_port)
         broker[1].write(struct.pack(">i", 1000))

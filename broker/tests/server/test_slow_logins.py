@@ -9,7 +9,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from sasl_world import GOOD, world
 
-from barnabas_broker.server.sasl_listener import DEADLINE_S, SUBMITTED_MAX, PasswordThread
+from barnabas_broker.server.sasl_session import DEADLINE_S, SUBMITTED_MAX, PasswordThread
 from barnabas_core.errors import ErrorCode
 
 

@@ -15,9 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from barnabas_broker.app.tls_contexts import tls_of_listener
 from barnabas_broker.server import tls_stream
 from barnabas_broker.server.connection import Connection
+from barnabas_broker.server.connection_bounds import ConnectionLimits
 from barnabas_broker.server.listener import Listener, SocketSettings
-from barnabas_broker.server.newcomers import ConnectionLimits
-from barnabas_broker.server.sasl_listener import AuthenticationCounts
+from barnabas_broker.server.sasl_session import AuthenticationCounts
 from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 from harness.certificates import Authority, Identity
 from harness.deadline import PATIENCE_S

@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from barnabas_broker.app import loop_turns
-from barnabas_broker.app.connection_settings import (
+from barnabas_broker.app.log_chores import make_cleaner, make_helper, make_inspector
+from barnabas_broker.app.loop_turns import LoopTimers, MeasuringSelector, SystemClock
+from barnabas_broker.app.node import Node, make_authorizer
+from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
+from barnabas_broker.app.supervision import Chore
+from barnabas_broker.app.wiring import (
+    NodeEnvironment,
+    boot_id,
     is_open,
     limits_of,
     needs_scram_users,
+    open_secrets,
+    open_store,
     sasl_listeners,
     socket_settings,
 )
-from barnabas_broker.app.log_chores import make_cleaner, make_helper, make_inspector
-from barnabas_broker.app.loop_time import LoopTimers, SystemClock
-from barnabas_broker.app.loop_turns import MeasuringSelector
-from barnabas_broker.app.node import Node, make_authorizer
-from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
-from barnabas_broker.app.stores import boot_id, open_secrets, open_store
-from barnabas_broker.app.supervision import Chore
-from barnabas_broker.app.wiring import NodeEnvironment
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -42,10 +43,9 @@ from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
 from barnabas_broker.server.metrics.broker_families import Traffic
-from barnabas_broker.server.outbox import is_cached
 from barnabas_broker.server.peer_link import PeerLinks
-from barnabas_broker.server.sasl_listener import AuthenticationCounts, PasswordThread, SaslListener
-from barnabas_broker.server.sasl_session import begin_session
+from barnabas_broker.server.sasl_session import AuthenticationCounts, PasswordThread, SaslListener, begin_session
+from barnabas_broker.server.transport import is_cached
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.errors import LogDirRefused

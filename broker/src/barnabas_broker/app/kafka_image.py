@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_broker.app.config_providers import resolved
-from barnabas_broker.app.main import MAX_CONNECTIONS, run
+from barnabas_broker.app.main import MAX_CONNECTIONS, resolved, run
 from barnabas_core.config.broker_config import BrokerConfig, is_unknown, parse_broker_config
 from barnabas_core.config.definitions import ConfigProblem, InvalidConfig, Property, parse_properties
 

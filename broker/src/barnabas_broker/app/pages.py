@@ -24,8 +24,13 @@ from barnabas_broker.server.metrics.group_families import (
     share_state_families,
     transaction_families,
 )
-from barnabas_broker.server.metrics.metadata_families import controller_families, metadata_families
-from barnabas_broker.server.metrics.partition_families import cleaner_families, partition_families, replication_families
+from barnabas_broker.server.metrics.partition_families import (
+    cleaner_families,
+    controller_families,
+    metadata_families,
+    partition_families,
+    replication_families,
+)
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_web.http_server import Page, PageMaker, text_page
 

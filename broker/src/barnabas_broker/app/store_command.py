@@ -7,9 +7,9 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_broker.app.loop_time import SystemClock
+from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.app.main import EXIT_CONFIG, EXIT_FAILED, parser_of, read_config
-from barnabas_broker.app.stores import open_store
+from barnabas_broker.app.wiring import open_store
 from barnabas_broker.metadata.documents import AnyDocument
 from barnabas_broker.metadata.image import image_feed
 from barnabas_broker.metadata.image.metadata_image import MetadataImage, write_in_order, writes_of

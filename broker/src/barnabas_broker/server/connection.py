@@ -5,7 +5,7 @@ request itself, and takes a buffer of the pool for more. While the pool is exhau
 scratch buffer stays in the kernel's socket buffer until it is complete, and needs no memory of the pool; a larger
 request waits for memory.
 
-While a response is outstanding or unsent, `answers` may stop the reading of requests. `slow_clients` closes connections
+While a response is outstanding or unsent, `answers` may stop the reading of requests, and closes connections
 that send or read too slowly.
 
 The requests of all connections together have a share of each turn of the event loop. A connection that becomes readable
@@ -26,11 +26,9 @@ from typing import Final
 from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
-from barnabas_broker.server.answers import Answers
-from barnabas_broker.server.buffers import BufferPool, CallSoon, RequestBuffer
-from barnabas_broker.server.outbox import ColdReads
-from barnabas_broker.server.slow_clients import SlowClients
-from barnabas_broker.server.transport import Transport
+from barnabas_broker.server.answers import Answers, SlowClients
+from barnabas_broker.server.connection_bounds import BufferPool, CallSoon, RequestBuffer
+from barnabas_broker.server.transport import ColdReads, Transport
 from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_core.loop_turns import CONNECTION_S, LOOP_SHARE, MOVED_BYTES
 

@@ -11,14 +11,12 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.channel import Client, user_principal
-from barnabas_broker.server.buffers import BufferPool
+from barnabas_broker.server.answers import LOOK_S, SlowClients
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch, TurnShare
-from barnabas_broker.server.newcomers import Admission, ConnectionLimits, plain_address
-from barnabas_broker.server.outbox import ColdReads
-from barnabas_broker.server.sasl_listener import TLS, AuthenticationCounts
-from barnabas_broker.server.slow_clients import LOOK_S, SlowClients
+from barnabas_broker.server.connection_bounds import Admission, BufferPool, ConnectionLimits, plain_address
+from barnabas_broker.server.sasl_session import TLS, AuthenticationCounts
 from barnabas_broker.server.tls_stream import Handshakes, ServerTls
-from barnabas_broker.server.transport import PlainTransport, Transport
+from barnabas_broker.server.transport import ColdReads, PlainTransport, Transport
 from barnabas_core.loop_turns import ACCEPTED_CONNECTIONS, ACCEPTED_WHILE_BEHIND
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ bytes and keeps them until they are received.
 
 Handshakes run on the event loop, with limits on their number, their duration and the time they take per turn. Clients
 that never finish a handshake cannot keep others out: listeners of brokers and of clients have a limit each, and
-`newcomers` says whose handshake is ended at the limit. Each periodic check logs all failed handshakes in one line,
-however many there are.
+`connection_bounds` says whose handshake is ended at the limit. Each periodic check logs all failed handshakes in one
+line, however many there are.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from barnabas_broker.server.newcomers import BROKERS_MAX, NetworkQueue, Newcomers, network_of
+from barnabas_broker.server.connection_bounds import BROKERS_MAX, NetworkQueue, Newcomers, network_of
 from barnabas_broker.wire.framing import Buffer, FileSlice
 from barnabas_core.loop_turns import DECRYPTED_BYTES, LASTS_S
 

@@ -29,7 +29,7 @@ from barnabas_broker.server.metrics.exposition import (
     labels,
     single,
 )
-from barnabas_broker.server.sasl_listener import AuthenticationCounts
+from barnabas_broker.server.sasl_session import AuthenticationCounts
 from barnabas_broker.storage.disk.files import DiskUsage
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
