@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from barnabas_core.java_hash import coordinator_partition
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, coordinator_partition
 from harness.cluster import RunningCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S, wait_for
 

@@ -11,7 +11,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
-from barnabas_core.topic_name import TRANSACTION_STATE
+from barnabas_core.topic_partition import TRANSACTION_STATE
 from harness.ask import ask_on
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S, wait_for

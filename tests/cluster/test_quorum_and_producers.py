@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from kafka.protocol.admin import DescribeProducersRequest
 
-from barnabas_core.metadata_level import METADATA_LEVEL_MAX
+from barnabas_core.conventions import METADATA_LEVEL_MAX
 from harness.cluster import BarnabasCluster, barnabas_cluster
 from harness.deadline import PATIENCE_S
 

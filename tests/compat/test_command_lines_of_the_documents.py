@@ -6,7 +6,7 @@ is `__consumer_offsets`, and its formatter moved to `org.apache.kafka.tools.cons
 
 import pytest
 
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_core.java_hash import coordinator_partition
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, coordinator_partition
 from drivers.every_client import CLIENTS, WITH_CONSUMER_PROTOCOL
 from drivers.interface import Client, Member, Message, value_of
 from drivers.kafka_tools import KafkaTools

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 from drivers.broker_under_test import KEPT_FOR_EVER
 from drivers.interface import COMPRESSIONS, Message
 from drivers.kafka_tools import KafkaTools

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from barnabas_core.reset_mark import reset_mark
+from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition as Where
 from barnabas_kafka.connection import connected_client
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 from drivers.interface import Message
 from drivers.kafka_tools import KafkaTools
 from drivers.librdkafka import LibrdkafkaClient

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from barnabas_core.web_files import WebFiles
+from barnabas_core.conventions import WebFiles
 from barnabas_operator.app.operator_parts import Operator, webhook_server
 from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_web.visitors import Protection

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaExcepti
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 from fuzz.damaged_files import damaged
 from fuzz.stored_records import GROUPS, hostile_record
 from harness.barnabas_server import prepare_barnabas

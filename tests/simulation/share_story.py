@@ -15,8 +15,7 @@ from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.wire.messages import message_class
-from barnabas_core.topic_name import SHARE_GROUP_STATE
-from barnabas_core.topic_partition import TopicIdPartition
+from barnabas_core.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 from simulation.clients import NONE, Client, Failed, Producer
 from simulation.cluster import AUTHORIZER, SimulatedCluster
 from simulation.committed_reader import CommittedReader

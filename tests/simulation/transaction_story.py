@@ -13,7 +13,7 @@ from typing import Final
 from barnabas_broker.coordinators.transactions.decisions import IDLE
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TRANSACTION_STATE
 from simulation import log_dir_moves
 from simulation.backups import Backups
 from simulation.clients import Client, Failed

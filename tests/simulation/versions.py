@@ -17,7 +17,7 @@ from barnabas_broker.metadata.documents import FEATURES_KEY, broker_key, topic_k
 from barnabas_broker.metadata.model import NEW_LEVELS, PartReference
 from barnabas_broker.metadata.store.metadata_store import ABSENT, Change, VersionConflict, Write
 from barnabas_broker.wire.messages import message_class
-from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_core.conventions import METADATA_LEVEL
 from simulation.clients import Client, Failed
 from simulation.loop import Host
 from simulation.store import SimulatedStore, StoreState

@@ -1,6 +1,6 @@
 """The walks of requests and rounds enter no more product files than stored, and one that does is reported."""
 
-from barnabas_core.topic_name import is_internal
+from barnabas_core.topic_partition import is_internal
 from walks.__main__ import all_walks, bounds, complaints
 from walks.profiled import profiled
 

@@ -16,7 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from barnabas_core.config.security_definitions import STRONG
-from barnabas_core.web_files import WebFiles
+from barnabas_core.conventions import WebFiles
 
 RATES_KEPT: Final = 1024
 """The number of addresses whose rate of connections is known."""

@@ -8,7 +8,7 @@ from uuid import UUID
 from barnabas_broker.app.coordinators import follow_topic, forget_deleted_topics
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS
 
 
 class Coordinator:

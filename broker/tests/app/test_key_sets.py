@@ -12,9 +12,9 @@ import pytest
 
 from barnabas_broker.app.broker import KeySets
 from barnabas_broker.app.key_set_reader import read_key_set, trusting
+from barnabas_broker.security.sasl.key_set import KEY_SET_BYTES_MAX
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings
-from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, KeysUnavailable, TokenRules
+from barnabas_broker.security.sasl.token_keys import FetchTimes, KeysUnavailable, TokenRules
 from barnabas_core.config.definitions import InvalidConfig
 from harness.certificates import Authority, Identity
 from harness.manual_loop_clock import ManualLoopClock

@@ -22,8 +22,7 @@ from barnabas_broker.coordinators.share_state.share_state import (
 from barnabas_broker.wire.key_values import KeyValueList, KeyValueSlice
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import SHARE_GROUP_STATE
-from barnabas_core.topic_partition import TopicIdPartition
+from barnabas_core.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 from harness.manual_timers import ManualTimers
 
 TASKS = TopicIdPartition(UUID(int=0x77), 0)

@@ -14,7 +14,7 @@ from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.messages import ListGroupsResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS
 from harness.manual_clock import ManualClock
 
 

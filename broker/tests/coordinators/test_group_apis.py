@@ -27,7 +27,7 @@ from kafka.protocol import consumer
 
 from barnabas_broker.wire.framing import API_SPECS
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 INIT_PRODUCER_ID, DELETE, OFFSET_DELETE = 22, 42, 47
 

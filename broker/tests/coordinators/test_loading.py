@@ -11,7 +11,7 @@ from barnabas_broker.coordinators.groups.messages import CommittedOffset, GroupR
 from barnabas_broker.coordinators.groups.shard import RecordDecoder
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_core.errors import ErrorCode
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 
 GROUPS = st.sampled_from(["readers", "writers", "ä"])
 OFFSETS = st.builds(

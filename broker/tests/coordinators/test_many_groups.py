@@ -19,7 +19,7 @@ from barnabas_broker.wire.messages import (
 )
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS
 
 NAMES = [f"group-{number}" for number in range(MANY)]
 LARGE = "large"

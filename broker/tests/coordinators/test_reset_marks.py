@@ -4,7 +4,7 @@ import pytest
 from coordinator_world import Client, World, stable
 
 from barnabas_core.errors import ErrorCode
-from barnabas_core.reset_mark import MARK_LENGTH_MAX, RESET_MARK, reset_ids, reset_mark
+from barnabas_core.group_lag import MARK_LENGTH_MAX, RESET_MARK, reset_ids, reset_mark
 from barnabas_core.topic_partition import TopicPartition
 
 MARK = reset_mark("2026-11-a", ())

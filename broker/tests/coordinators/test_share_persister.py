@@ -20,8 +20,7 @@ from barnabas_broker.handlers.table import message_handler
 from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import SHARE_GROUP_STATE
-from barnabas_core.topic_partition import TopicIdPartition
+from barnabas_core.topic_partition import SHARE_GROUP_STATE, TopicIdPartition
 
 OK, NOT_AVAILABLE = ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE
 ALL_TRIES_S = 1 + 2 + 4 + 8

@@ -23,7 +23,7 @@ from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.wire.framing import encode_unsigned_varint
 from barnabas_core.errors import ErrorCode
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 from harness.manual_timers import ManualTimers
 
 MEMBER = StoredMember("a-1", None, "a", "/127.0.0.1", 60_000, 10_000, b"", b"")

@@ -24,8 +24,7 @@ from barnabas_broker.wire.encoder import decode_request, decode_response, encode
 from barnabas_broker.wire.framing import API_SPECS
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicPartition
 
 INIT, ADD, ADD_OFFSETS, END, COMMIT = 22, 24, 25, 26, 28
 OFFSETS = TopicPartition(CONSUMER_OFFSETS, 0)

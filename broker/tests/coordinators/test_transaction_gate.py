@@ -20,8 +20,7 @@ from barnabas_broker.wire.encoder import decode_request, encode_response
 from barnabas_broker.wire.framing import parse_request_header
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition
 
 WEATHER = TopicPartition("weather", 3)
 

@@ -12,8 +12,7 @@ from barnabas_broker.coordinators.transactions.decisions import NOBODY, Decision
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition
 from harness.manual_timers import ManualTimers
 
 FLIGHTS = TopicPartition("flights", 0)

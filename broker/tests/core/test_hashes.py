@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_core.java_hash import coordinator_partition, string_hash
+from barnabas_core.topic_partition import coordinator_partition, string_hash
 
 # The text, its hashCode, and its coordinator among 50 partitions.
 FROM_JAVA = [

@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import KnownNames, check_topic_name, is_internal
+from barnabas_core.topic_partition import KnownNames, check_topic_name, is_internal
 
 
 @pytest.mark.parametrize("name", ["a", "flights", "A.b_c-9", "__consumer_offsets", "...", "a" * 249])

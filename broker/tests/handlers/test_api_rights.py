@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_broker.handlers.channel import Client, RequestContext
 from barnabas_broker.handlers.guard import API_RIGHTS, Need, guarded
-from barnabas_broker.security.acls.authorizer import Audit, Authorizer
+from barnabas_broker.security.authorizer import Audit, Authorizer
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.encoder import encode_response
 from barnabas_broker.wire.framing import API_SPECS

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.wire.encoder import decode_response, encode_response
 from barnabas_broker.wire.messages import DescribeClusterRequest, FindCoordinatorRequest, MetadataRequest
 from barnabas_core.config.listeners import Endpoint
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers
 

@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import ClientQuotas
 from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
-from barnabas_broker.security.acls.authorizer import Authorizer
+from barnabas_broker.security.authorizer import Authorizer
 from barnabas_broker.server.dispatch import throttled
 from barnabas_broker.wire.fetch import FetchRequest
 from barnabas_broker.wire.framing import FETCH, FileSlice

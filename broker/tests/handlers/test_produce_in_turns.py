@@ -14,7 +14,7 @@ from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.handlers.produce import BATCHES_AT_ONCE, AuthorizedAppender
 from barnabas_broker.replication.partition import Partition
-from barnabas_broker.security.acls.authorizer import Audit, Authorizer
+from barnabas_broker.security.authorizer import Audit, Authorizer
 from barnabas_core.errors import ErrorCode
 from harness.manual_clock import ManualClock
 

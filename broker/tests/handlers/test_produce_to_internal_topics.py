@@ -11,7 +11,7 @@ from barnabas_broker.handlers.produce import ADMIN_CLIENT_ID
 from barnabas_broker.metadata.documents import topic_key
 from barnabas_broker.metadata.model import TopicDocument
 from barnabas_core.errors import ErrorCode
-from barnabas_core.topic_name import INTERNAL_TOPICS
+from barnabas_core.topic_partition import INTERNAL_TOPICS
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))

@@ -15,8 +15,8 @@ from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.server.metrics.partition_families import metadata_families
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.messages import DescribeConfigsRequest
+from barnabas_core.config.broker_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.config.describe import ConfigSynonym
-from barnabas_core.config.own_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 
 TOPIC_ID = UUID(int=7)

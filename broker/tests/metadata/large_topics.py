@@ -17,7 +17,7 @@ from barnabas_broker.metadata.model import (
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_broker.metadata.store.sqlite_store import SqliteStore
-from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 
 STATE = PartitionState((0,), 0, 0, (0,))

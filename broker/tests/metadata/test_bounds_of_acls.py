@@ -7,7 +7,7 @@ import pytest
 from metadata_cluster import cluster_at
 
 from barnabas_broker.metadata.controller import metadata_writer
-from barnabas_broker.security.acls.authorizer import changing, key_of
+from barnabas_broker.security.authorizer import changing, key_of
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.errors import ErrorCode
 

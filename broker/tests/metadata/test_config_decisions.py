@@ -35,8 +35,8 @@ from barnabas_broker.metadata.model import (
 from barnabas_core.config import topic_configs
 from barnabas_core.config.definitions import NAMED_MAX, ConfigType
 from barnabas_core.config.describe import describe_broker
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.metadata_level import METADATA_LEVEL
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 

@@ -13,7 +13,7 @@ from barnabas_broker.metadata.store.kubernetes.kubernetes_store import Kubernete
 from barnabas_broker.metadata.store.kubernetes.objects import shard_of
 from barnabas_broker.metadata.store.metadata_store import KubernetesCluster, StoreUnavailable
 from barnabas_broker.metadata.store.sqlite_secrets import SqliteSecrets
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from barnabas_operator.resources.cluster_kind import credential_rules
 from local_kubernetes.control_plane import ControlPlane
 

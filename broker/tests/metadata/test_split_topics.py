@@ -18,9 +18,9 @@ from barnabas_broker.metadata.documents import broker_key, documents_of, encode,
 from barnabas_broker.metadata.image.metadata_image import DocumentWrites, MetadataImage, writes_of
 from barnabas_broker.metadata.model import ELR, BrokerRegistration, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import ABSENT, StoreUnavailable, Write
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import FairTurn
-from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.topic_partition import TopicPartition
 
 

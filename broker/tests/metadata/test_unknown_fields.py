@@ -38,7 +38,7 @@ from barnabas_broker.metadata.model import (
     TopicDocument,
 )
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
-from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_core.conventions import METADATA_LEVEL
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),

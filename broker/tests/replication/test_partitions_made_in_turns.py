@@ -27,7 +27,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import MADE_PARTITIONS
-from barnabas_core.topic_name import CONSUMER_OFFSETS
+from barnabas_core.topic_partition import CONSUMER_OFFSETS
 from harness.manual_timers import ManualTimers
 
 HERE, ELSEWHERE = 1, 2

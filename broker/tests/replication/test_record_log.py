@@ -36,8 +36,7 @@ from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.group_configs import effective_group_config, effective_share_config
 from barnabas_core.config.log_config import LogConfig
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition
 from harness.deadline import PATIENCE_S
 
 TOPIC = TopicDocument(CONSUMER_OFFSETS, UUID(int=5), (PartitionState((1,), 1, 0, (1,)),), {"cleanup.policy": "compact"})

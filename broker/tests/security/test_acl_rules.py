@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.security.acls.authorizer import LINES_MAX, AclIndex, AclSubject, Audit, Authorizer, super_users
+from barnabas_broker.security.authorizer import LINES_MAX, AclIndex, AclSubject, Audit, Authorizer, super_users
 from barnabas_core.acls import (
     AclEntry,
     AclOperation,

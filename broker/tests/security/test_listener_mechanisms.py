@@ -6,9 +6,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, listener_mechanisms
-from barnabas_broker.security.sasl.mechanism import Identity, ServerToken
-from barnabas_broker.security.sasl.plain import VerifiedPlain
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.scram import Identity, ServerToken, VerifiedPlain
+from barnabas_broker.security.sasl.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol

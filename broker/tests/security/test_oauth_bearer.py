@@ -6,16 +6,10 @@ from itertools import count
 
 import pytest
 
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity
+from barnabas_broker.security.sasl.key_set import TokenKey, parse_key_set
 from barnabas_broker.security.sasl.oauth_bearer import INVALID_TOKEN, MESSAGE_BYTES_MAX, OAuthBearer
-from barnabas_broker.security.sasl.tokens.key_set import TokenKey, parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import (
-    EARLIEST_S,
-    FetchTimes,
-    KeysUnavailable,
-    TokenKeys,
-    TokenRules,
-)
+from barnabas_broker.security.sasl.scram import AuthenticationFailed, Identity
+from barnabas_broker.security.sasl.token_keys import EARLIEST_S, FetchTimes, KeysUnavailable, TokenKeys, TokenRules
 from harness.manual_clock import START_MS
 from harness.manual_loop_clock import ManualLoopClock
 from harness.tokens import AUDIENCE, ISSUER, Issuer

@@ -2,8 +2,7 @@
 
 import pytest
 
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed
-from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.scram import AuthenticationFailed, Plain
 
 
 @pytest.mark.parametrize("token", [b"\0alice\0secret", b"alice\0alice\0secret"])

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scram_client import proof_of
 
-from barnabas_broker.security.sasl.login import LoginFailed, ScramLogin
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, ServerToken
-from barnabas_broker.security.sasl.scram import Scram, escaped_name
+from barnabas_broker.security.sasl.listener_mechanisms import LoginFailed, ScramLogin
+from barnabas_broker.security.sasl.scram import AuthenticationFailed, Scram, ServerToken, escaped_name
 from barnabas_broker.security.sasl.scram_credential import (
     SCRAM_HASHES,
     ScramCredential,

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from barnabas_broker.security.sasl.mechanism import Identity
-from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, parse_key_set
-from barnabas_broker.security.sasl.tokens.signed_token import TOKEN_BYTES_MAX, InvalidToken, UnknownKey, identity_of
-from barnabas_broker.security.sasl.tokens.token_keys import TokenRules
+from barnabas_broker.security.sasl.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, parse_key_set
+from barnabas_broker.security.sasl.oauth_bearer import TOKEN_BYTES_MAX, InvalidToken, UnknownKey, identity_of
+from barnabas_broker.security.sasl.scram import Identity
+from barnabas_broker.security.sasl.token_keys import TokenRules
 from harness.manual_clock import START_MS
 from harness.tokens import AUDIENCE, ISSUER, Issuer
 

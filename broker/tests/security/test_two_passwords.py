@@ -7,9 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, listener_mechanisms
-from barnabas_broker.security.sasl.login import ScramLogin
-from barnabas_broker.security.sasl.mechanism import (
+from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, ScramLogin, listener_mechanisms
+from barnabas_broker.security.sasl.scram import (
     AuthenticationFailed,
     Dialogue,
     Identity,

@@ -6,7 +6,7 @@ from barnabas_broker.app.node import make_authorizer
 from barnabas_broker.metadata.documents import encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import Document, Listing
-from barnabas_broker.security.acls.authorizer import Authorizer, changing, key_of
+from barnabas_broker.security.authorizer import Authorizer, changing, key_of
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.config.broker_config import parse_broker_config
 from harness.manual_clock import ManualClock

@@ -4,9 +4,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_broker.security.sasl.mechanism import AuthenticationFailed, Identity, ServerToken, SlowCheck
-from barnabas_broker.security.sasl.plain import VerifiedPlain
-from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram import (
+    AuthenticationFailed,
+    Identity,
+    Scram,
+    ServerToken,
+    SlowCheck,
+    VerifiedPlain,
+)
 from barnabas_broker.security.sasl.scram_credential import (
     SCRAM_HASHES,
     SaltShape,

@@ -11,11 +11,10 @@ from unittest.mock import AsyncMock
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from barnabas_broker.security.sasl.mechanism import Identity, Mechanism, ServerToken, SlowCheck
+from barnabas_broker.security.sasl.key_set import parse_key_set
 from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
-from barnabas_broker.security.sasl.plain import Plain
-from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.scram import Identity, Mechanism, Plain, ServerToken, SlowCheck
+from barnabas_broker.security.sasl.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.connection_bounds import ConnectionLimits
 from barnabas_broker.server.listener import Listener, SocketSettings

@@ -10,13 +10,11 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.large_responses import CloseConnection
-from barnabas_broker.security.sasl.mechanism import Mechanism
+from barnabas_broker.security.sasl.key_set import parse_key_set
 from barnabas_broker.security.sasl.oauth_bearer import OAuthBearer
-from barnabas_broker.security.sasl.plain import Plain
-from barnabas_broker.security.sasl.scram import Scram
+from barnabas_broker.security.sasl.scram import Mechanism, Plain, Scram
 from barnabas_broker.security.sasl.scram_credential import SCRAM_HASHES, credential_of
-from barnabas_broker.security.sasl.tokens.key_set import parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import FetchTimes, TokenKeys, TokenRules
+from barnabas_broker.security.sasl.token_keys import FetchTimes, TokenKeys, TokenRules
 from barnabas_broker.server.answers import LateAnswer
 from barnabas_broker.server.sasl_session import DEADLINE_S, Logins, SaslListener, SaslSession
 from barnabas_broker.wire.framing import MalformedRequest, Part

@@ -18,7 +18,7 @@ from test_connection import Recorder, answer, connected, framed
 from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.security.acls.authorizer import Audit, Authorizer
+from barnabas_broker.security.authorizer import Audit, Authorizer
 from barnabas_broker.server.connection import TurnShare
 from barnabas_broker.server.connection_bounds import BufferPool
 from barnabas_broker.server.dispatch import Dispatcher

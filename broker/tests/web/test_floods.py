@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_core.web_files import WebFiles
+from barnabas_core.conventions import WebFiles
 from barnabas_web.http_server import HttpServer, Page, Posts, Received, text_page
 from barnabas_web.visitors import CONNECTION_BYTES, Limits, Protection
 from harness.certificates import Authority

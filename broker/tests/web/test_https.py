@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from barnabas_core.web_files import WebFiles
+from barnabas_core.conventions import WebFiles
 from barnabas_web import http_server
 from barnabas_web.http_server import HttpServer, Page, text_page
 from barnabas_web.visitors import Protection

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_core.web_files import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles, contradictions
 from barnabas_web.visitors import FileRefused, Protection
 from harness.certificates import Authority
 

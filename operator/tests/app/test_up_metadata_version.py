@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from kafka.admin import UpdateFeatureType
 
+from barnabas_core.conventions import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_core.errors import ErrorCode
-from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.cluster_checks import Supported

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_core.web_files import WebFiles
+from barnabas_core.conventions import WebFiles
 from barnabas_operator.app.operator_parts import InvalidVariable, Variables, read_variables
 from barnabas_operator.manifests.kube_object import Neighbours
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from barnabas_core.conventions import METADATA_LEVEL_MAX
 from barnabas_core.errors import ErrorCode
-from barnabas_core.metadata_level import METADATA_LEVEL_MAX
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.planning.cluster_state import Trouble
 from barnabas_operator.reconcile.worker_environment import OperatorSettings

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 from kafka import KafkaConsumer, TopicPartition
 
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from e2e.state_documents import define_state_documents, environment_of_broker
 from harness.cluster import BarnabasCluster, prepare_cluster
 from harness.deadline import PATIENCE_S, wait_for

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from kafka.admin import UpdateFeatureType
 
-from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX
+from barnabas_core.conventions import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from e2e.pods.castle import LOOK_S, NAME, READY_SECONDS_MAX, Castle

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_core.reset_mark import RESET_MARK, reset_mark
+from barnabas_core.group_lag import RESET_MARK, reset_mark
 from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.admission.webhook import Previewed, answer
 from barnabas_operator.app.cluster_options import SystemClock

@@ -34,11 +34,9 @@ from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.other_brokers import Links
-from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment
-from barnabas_broker.security.sasl.login import login_between_brokers
-from barnabas_broker.security.sasl.scram_credential import ScramUsers
-from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable, TokenKeys
-from barnabas_broker.security.stored_passwords import StoredPasswords
+from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, login_between_brokers
+from barnabas_broker.security.sasl.scram_credential import ScramUsers, StoredPasswords
+from barnabas_broker.security.sasl.token_keys import KeysUnavailable, TokenKeys
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
@@ -61,7 +59,7 @@ from barnabas_web.visitors import FileRefused, Protection
 
 if TYPE_CHECKING:
     from barnabas_broker.app.tls_contexts import TlsContexts
-    from barnabas_broker.security.sasl.tokens.key_set import TokenKey
+    from barnabas_broker.security.sasl.key_set import TokenKey
 
 
 R = TypeVar("R")

@@ -54,8 +54,7 @@ from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.group_configs import ShareGroupConfig, effective_group_config, effective_share_config
 from barnabas_core.errors import ApiError
-from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicIdPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, TopicIdPartition
 
 log = logging.getLogger(__name__)
 

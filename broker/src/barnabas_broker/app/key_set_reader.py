@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from barnabas_broker.app.tls_contexts import Stores
-from barnabas_broker.security.sasl.tokens.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, TokenKey, parse_key_set
-from barnabas_broker.security.sasl.tokens.token_keys import KeysUnavailable
+from barnabas_broker.security.sasl.key_set import KEY_SET_BYTES_MAX, InvalidKeySet, TokenKey, parse_key_set
+from barnabas_broker.security.sasl.token_keys import KeysUnavailable
 from barnabas_core.config.listeners import ListenerSecurity, SecurityProtocol
 
 

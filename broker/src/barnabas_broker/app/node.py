@@ -53,7 +53,7 @@ from barnabas_broker.replication.other_brokers import ClientDrain, EndOffsets, L
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager, TopicSettings
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
-from barnabas_broker.security.acls.authorizer import AclFollower, Audit, Authorizer, lacks_acls, super_users
+from barnabas_broker.security.authorizer import AclFollower, Audit, Authorizer, lacks_acls, super_users
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.errors import StorageError

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.security.acls.authorizer import DECISIONS_MAX, EVERY_RIGHT, Rights
+from barnabas_broker.security.authorizer import DECISIONS_MAX, EVERY_RIGHT, Rights
 from barnabas_broker.wire.encoder import encode_element
 from barnabas_broker.wire.framing import Part
 from barnabas_core.acls import AclOperation, ResourceType

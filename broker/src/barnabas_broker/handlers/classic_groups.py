@@ -46,7 +46,7 @@ from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, rights_of, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import NOT_ASKED
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -73,9 +73,8 @@ from barnabas_broker.wire.messages import (
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.config.listeners import Endpoint
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.loop_turns import InSteps, in_steps
-from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, coordinator_partition
 
 BROKER_ENDPOINTS: Final = 1
 

@@ -41,6 +41,7 @@ from barnabas_broker.wire.messages import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from barnabas_core.config.broker_definitions import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
 from barnabas_core.config.definitions import ConfigType, InvalidConfig
 from barnabas_core.config.describe import (
     ConfigEntry,
@@ -50,7 +51,6 @@ from barnabas_core.config.describe import (
     describe_group,
     describe_topic,
 )
-from barnabas_core.config.own_definitions import STRAY_LOGS, STRAY_LOGS_NAMED_MAX, STRAY_LOGS_OFFLINE
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import FairTurn
 

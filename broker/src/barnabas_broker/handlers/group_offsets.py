@@ -31,7 +31,7 @@ from barnabas_broker.handlers.channel import (
 )
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     OffsetCommitRequest,
     OffsetCommitResponse,

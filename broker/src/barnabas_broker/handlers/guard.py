@@ -14,7 +14,7 @@ from uuid import UUID
 
 from barnabas_broker.handlers.channel import MessageHandler, RequestContext, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire import schema
 from barnabas_broker.wire.framing import API_SPECS, ELEMENT_BYTES
 from barnabas_broker.wire.messages import message_class, struct_class

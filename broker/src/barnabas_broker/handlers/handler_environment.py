@@ -55,9 +55,8 @@ from barnabas_broker.replication.follower_sessions import FollowerSessions
 from barnabas_broker.replication.leader_replica import IsrChanges, Purgatory
 from barnabas_broker.replication.other_brokers import EndOffsets
 from barnabas_broker.replication.replica_manager import ReplicaManager
-from barnabas_broker.security.acls.authorizer import Authorizer
-from barnabas_broker.security.sasl.scram_credential import ScramUsers
-from barnabas_broker.security.stored_passwords import StoredPasswords
+from barnabas_broker.security.authorizer import Authorizer
+from barnabas_broker.security.sasl.scram_credential import ScramUsers, StoredPasswords
 from barnabas_broker.storage.inspection import BatchInspector
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_broker.wire.framing import CurrentLeader, LeaderEndpoint

@@ -20,7 +20,7 @@ from barnabas_broker.wire.messages import MetadataResponse
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.errors import ErrorCode
 from barnabas_core.loop_turns import FIRST_TURN_S, FREED_AT_ONCE, STEP_ELEMENTS, FairTurn, InSteps, next_turn
-from barnabas_core.topic_name import is_internal
+from barnabas_core.topic_partition import is_internal
 
 
 class CloseConnection(Exception):

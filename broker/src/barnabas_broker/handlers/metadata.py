@@ -21,7 +21,7 @@ from barnabas_broker.handlers.large_responses import NOT_ASKED, EncodedTopic, Fo
 from barnabas_broker.handlers.topics import NO_ID, MutationCharge, created_partitions
 from barnabas_broker.metadata.controller.decisions.create_topics import automatic_topic
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -31,7 +31,7 @@ from barnabas_broker.wire.messages import (
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import ENCODED_PARTITIONS, InSteps, at_once, in_steps
-from barnabas_core.topic_name import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name, is_internal
+from barnabas_core.topic_partition import SHARE_GROUP_STATE, TRANSACTION_STATE, check_topic_name, is_internal
 
 Wanted = MetadataRequest.MetadataRequestTopic
 

@@ -26,7 +26,7 @@ from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answ
 from barnabas_broker.handlers.classic_groups import client_host
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import NOT_ASKED
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -54,7 +54,7 @@ from barnabas_broker.wire.records import Codec
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import STEP_ELEMENTS
-from barnabas_core.topic_name import is_internal
+from barnabas_core.topic_partition import is_internal
 
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """The client id with which Kafka's tools may write to internal topics."""

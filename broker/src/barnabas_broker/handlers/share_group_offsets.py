@@ -25,7 +25,7 @@ from barnabas_broker.coordinators.share_state.messages import STATE_APIS, WRITE,
 from barnabas_broker.coordinators.share_state.share_state import UNKNOWN_COUNT, UNKNOWN_OFFSET, ReadEntry, ShareOutcome
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
 from barnabas_broker.wire.messages import (
     AlterShareGroupOffsetsRequest,

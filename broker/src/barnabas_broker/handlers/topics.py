@@ -18,7 +18,7 @@ from barnabas_broker.handlers.handler_environment import HandlerEnvironment, Lim
 from barnabas_broker.metadata.controller.decisions.alter_configs import NewPartitions
 from barnabas_broker.metadata.controller.decisions.create_topics import NewTopic
 from barnabas_broker.metadata.model import TopicDocument
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,

@@ -15,7 +15,7 @@ from barnabas_broker.coordinators.name_patterns import NamePattern
 from barnabas_broker.coordinators.transactions.decisions import Transaction, TransactionState, state_name
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.wire.messages import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -36,7 +36,7 @@ from barnabas_broker.coordinators.transactions.marker_sender import state_of
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.model import TopicDocument, transaction_version
-from barnabas_broker.security.acls.authorizer import Rights
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.storage.producer_state import Verification
 from barnabas_broker.wire.key_values import Marker, ProducerEpoch
 from barnabas_broker.wire.messages import (
@@ -55,10 +55,8 @@ from barnabas_broker.wire.messages import (
 )
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.loop_turns import flat_in_steps
-from barnabas_core.topic_name import CONSUMER_OFFSETS, is_internal
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition, coordinator_partition, is_internal
 
 
 async def _outcome(start: Callable[[Callable[[Decision], object]], object], *, knows_fenced: bool) -> Decision:

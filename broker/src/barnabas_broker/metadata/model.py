@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from barnabas_core.config.listeners import Endpoint
-from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX, METADATA_LEVEL_MIN
+from barnabas_core.conventions import METADATA_LEVEL, METADATA_LEVEL_MAX, METADATA_LEVEL_MIN
 from barnabas_core.topic_partition import LEADER_EPOCH_MAX
 
 NO_LEADER: Final = -1

@@ -30,8 +30,7 @@ from barnabas_broker.wire.record_batch import BatchHeader
 from barnabas_core.clock import Timers, monotonic_ms
 from barnabas_core.config.log_config import LONG_MAX, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import is_internal
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TopicPartition, is_internal
 
 
 def why_missing(

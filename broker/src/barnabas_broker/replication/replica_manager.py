@@ -41,8 +41,7 @@ from barnabas_core.config.log_config import LogConfig
 from barnabas_core.config.topic_configs import EffectiveLogConfig, effective_log_config
 from barnabas_core.errors import ApiError
 from barnabas_core.loop_turns import MADE_PARTITIONS, MADE_PARTITIONS_S, FairRounds, FairTurn, timed
-from barnabas_core.topic_name import is_internal
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TopicPartition, is_internal
 
 log = logging.getLogger(__name__)
 

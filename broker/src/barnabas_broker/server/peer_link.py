@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas_broker.security.sasl.login import Login, LoginFailed
+from barnabas_broker.security.sasl.listener_mechanisms import Login, LoginFailed
 from barnabas_broker.server.tls_stream import TlsStream, TlsTransport
 from barnabas_broker.server.transport import PlainTransport, Transport, connect
 from barnabas_broker.wire.encoder import decode_response, encode_request

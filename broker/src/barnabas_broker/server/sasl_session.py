@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple
 
 from barnabas_broker.handlers.large_responses import CloseConnection
-from barnabas_broker.security.sasl.mechanism import (
+from barnabas_broker.security.sasl.scram import (
     AuthenticationFailed,
     Dialogue,
     Identity,

@@ -24,7 +24,7 @@ from barnabas_core.config.listeners import (
 )
 from barnabas_core.config.topic_definitions import TOPIC_CONFIGS
 from barnabas_core.config.unused import REFUSED_CONFIGS, WITHOUT_EFFECT, refusal, unused_reason
-from barnabas_core.web_files import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles, contradictions
 
 Texts = Mapping[str, str]
 WEB_FILES: Final = WebFiles(

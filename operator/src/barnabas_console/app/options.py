@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from barnabas_console.kubernetes.client import without_identity
 from barnabas_console.registry.client import InvalidRegistry, RegistrySettings, registry_settings
-from barnabas_core.web_files import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of, properties_of
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from barnabas_core.web_files import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, Sasl, Security, SecurityFileError, Tls

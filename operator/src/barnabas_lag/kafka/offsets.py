@@ -14,9 +14,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_core.errors import ErrorCode
-from barnabas_core.java_hash import coordinator_partition
-from barnabas_core.topic_name import CONSUMER_OFFSETS
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition, coordinator_partition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.batches import ISOLATION_VERSION
 from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset, log_offsets

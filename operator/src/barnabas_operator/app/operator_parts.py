@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta
 
-from barnabas_core.web_files import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles, contradictions
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
 from barnabas_kube.access import Access

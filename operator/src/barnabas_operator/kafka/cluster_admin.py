@@ -27,8 +27,8 @@ from kafka.structs import TopicPartitionReplica
 
 from barnabas_core import kafka_uuid
 from barnabas_core.clock import Clock
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.errors import ErrorCode
-from barnabas_core.metadata_level import METADATA_LEVEL
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, connected_client, reachable

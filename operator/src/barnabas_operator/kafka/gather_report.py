@@ -11,8 +11,7 @@ from kafka.admin import OffsetSpec
 
 from barnabas_core import kafka_uuid
 from barnabas_core.group_lag import by_topic, lag, partitions_read
-from barnabas_core.topic_name import TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_kafka.share_groups import SHARE

@@ -5,8 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
 from barnabas_core.group_lag import by_topic, partitions_read
-from barnabas_core.topic_name import CONSUMER_OFFSETS
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition
 from barnabas_kafka.asking import Asking
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.history import History

@@ -18,7 +18,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.api_message import ApiMessage
 
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
-from barnabas_core.config.own_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
+from barnabas_core.config.broker_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.kafka.step_requests import TOPICS_A_REQUEST_MAX, StepRefused, error_name

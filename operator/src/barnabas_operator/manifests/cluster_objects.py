@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from barnabas_operator.manifests.kube_object import (
     MONITORING,
     NOBODY_ELSE,

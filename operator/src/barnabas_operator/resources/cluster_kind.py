@@ -7,7 +7,7 @@ chart does not contain these roles, so that brokers keep running when the chart 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.kind import GROUP, JsonObject, Kind, Scaled, column

@@ -4,7 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
-from barnabas_core.topic_name import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
+from barnabas_core.topic_partition import INTERNAL_TOPICS, NAME_LENGTH_MAX, folded
 from barnabas_operator.resources.kind import Kind, Resource, Scaled, Status, column, fixed
 
 # Kafka's controller refuses a request that creates more partitions (ReplicationControlManager).

@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_core.reset_mark import reset_mark
+from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.groups.observed_group import (
     Committed,

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from barnabas_core.reset_mark import reset_mark
+from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription, Member

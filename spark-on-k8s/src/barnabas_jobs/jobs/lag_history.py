@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 from pyspark.storagelevel import StorageLevel
 
-from barnabas_core.topic_name import CONSUMER_OFFSETS
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition
 from barnabas_jobs.jobs.location import Report, archive_at, report_at
 from barnabas_jobs.kafka.time_lookup import TimeLookup
 from barnabas_jobs.kafka.topics import Cluster

@@ -48,8 +48,7 @@ from barnabas_broker.coordinators.share_state.share_state import ReadEntry
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.wire.key_values import Marker
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition
 
 
 class ShareRequests:

@@ -30,7 +30,7 @@ from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.errors import ErrorCode
-from barnabas_core.reset_mark import is_marked, says_nothing
+from barnabas_core.group_lag import is_marked, says_nothing
 from barnabas_core.topic_partition import TopicPartition
 
 

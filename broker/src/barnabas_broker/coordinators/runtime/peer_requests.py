@@ -16,7 +16,7 @@ from barnabas_broker.wire.framing import MalformedRequest
 from barnabas_broker.wire.messages import ListGroupsRequest, ListTransactionsRequest
 from barnabas_core.clock import Clock, Timeout
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.topic_name import CONSUMER_OFFSETS, TRANSACTION_STATE
+from barnabas_core.topic_partition import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 _logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from barnabas_broker.storage.errors import CorruptLog, StorageError
 from barnabas_broker.wire.key_values import KeyValueList
 from barnabas_core.clock import Cancellable, Clock, Timers
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
+from barnabas_core.topic_partition import coordinator_partition
 
 _logger = logging.getLogger(__name__)
 

@@ -33,10 +33,8 @@ from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.loop_turns import FairTurn, slices
-from barnabas_core.topic_name import SHARE_GROUP_STATE
-from barnabas_core.topic_partition import TopicIdPartition
+from barnabas_core.topic_partition import SHARE_GROUP_STATE, TopicIdPartition, coordinator_partition
 
 _TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 1.0

@@ -20,10 +20,8 @@ from barnabas_broker.storage.inspection import KeptBatches
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.java_hash import coordinator_partition
 from barnabas_core.loop_turns import FairTurn
-from barnabas_core.topic_name import TRANSACTION_STATE
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition, coordinator_partition
 
 _ATTEMPTS: Final = 5
 _PAUSE_S: Final = 0.02

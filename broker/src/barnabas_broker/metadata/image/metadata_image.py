@@ -64,8 +64,8 @@ from barnabas_broker.metadata.store.metadata_store import (
     VersionConflict,
     Write,
 )
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.loop_turns import timed
-from barnabas_core.metadata_level import METADATA_LEVEL
 
 
 class ImageWaiters:

@@ -17,7 +17,7 @@ from barnabas_broker.metadata.controller.decisions.cluster_settings import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
 )
-from barnabas_broker.security.acls.authorizer import Authorizer, Refusal
+from barnabas_broker.security.authorizer import Authorizer, Refusal
 from barnabas_broker.server.dispatch import TIME_BOUNDS_MS, RequestStats
 from barnabas_broker.server.metrics.exposition import (
     Family,

@@ -9,7 +9,7 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
-from barnabas_core.topic_name import is_internal
+from barnabas_core.topic_partition import is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, Trouble
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.resources.cluster import Cluster

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from barnabas_core.metadata_level import METADATA_LEVEL, METADATA_LEVEL_MAX
+from barnabas_core.conventions import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_operator.planning.brokers.broker_security import refuse_passing_port, reported_stage
 from barnabas_operator.planning.brokers.broker_steps import BrokerView
 from barnabas_operator.planning.brokers.pod_properties import pod_problems

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_core.reset_mark import reset_ids
+from barnabas_core.group_lag import reset_ids
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, listed
 from barnabas_operator.planning.groups.observed_group import GroupDescription, Member
 from barnabas_operator.planning.groups.reset_plan import INVALID_RESET, LEADER_NOT_AVAILABLE, counted

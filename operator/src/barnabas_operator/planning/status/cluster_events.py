@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from barnabas_core.metadata_level import METADATA_LEVEL
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_operator.planning.brokers.broker_security import is_secured
 from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.pods import BrokerPod

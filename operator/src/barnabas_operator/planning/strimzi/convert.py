@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from barnabas_core.topic_name import is_internal
+from barnabas_core.topic_partition import is_internal
 from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
 from barnabas_operator.planning.brokers.broker_security import ADMINISTRATOR
 from barnabas_operator.planning.rules_of_kinds import review

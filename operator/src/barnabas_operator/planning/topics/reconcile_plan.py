@@ -3,8 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas_core.topic_name import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, usual_min_isr
-from barnabas_core.topic_partition import TopicPartition
+from barnabas_core.topic_partition import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    TopicPartition,
+    usual_min_isr,
+)
 from barnabas_operator.planning.brokers.local_properties import internal_replicas
 from barnabas_operator.planning.brokers.pod_properties import MIN_ISR, THROTTLES
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState

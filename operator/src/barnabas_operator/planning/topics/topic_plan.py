@@ -13,7 +13,7 @@ import mmh3
 
 from barnabas_core.errors import ApiError
 from barnabas_core.placement import assign_replicas
-from barnabas_core.topic_name import KnownNames, check_topic_name, is_internal
+from barnabas_core.topic_partition import KnownNames, check_topic_name, is_internal
 from barnabas_operator.planning.cluster_state import ClusterState, ReplicaIds, TopicState
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,

@@ -6,7 +6,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 
 from barnabas_core.clock import LoopClock
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import Nodes
 from barnabas_operator.manifests.cluster_objects import secret

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from barnabas_core.clock import Clock
-from barnabas_core.reset_mark import reset_mark
+from barnabas_core.group_lag import reset_mark
 from barnabas_operator.kafka.cluster_admin import TimedWrite
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused, plan_now, plan_of, reset_descriptions
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, Scales

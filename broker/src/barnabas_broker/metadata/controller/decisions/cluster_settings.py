@@ -30,8 +30,8 @@ from barnabas_broker.metadata.model import (
     SupportedLevels,
 )
 from barnabas_core.config.definitions import first_names
+from barnabas_core.conventions import METADATA_LEVEL
 from barnabas_core.errors import ApiError, ErrorCode
-from barnabas_core.metadata_level import METADATA_LEVEL
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

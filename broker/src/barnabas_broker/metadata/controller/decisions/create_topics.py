@@ -31,7 +31,7 @@ from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import first_names
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.kafka_uuid import random_uuid
-from barnabas_core.topic_name import (
+from barnabas_core.topic_partition import (
     CLUSTER_METADATA,
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,

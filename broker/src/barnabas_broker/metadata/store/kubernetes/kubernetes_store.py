@@ -46,7 +46,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     Write,
 )
 from barnabas_core.clock import Clock, monotonic_ms
-from barnabas_core.credential_secrets import credential_secrets
+from barnabas_core.conventions import credential_secrets
 from barnabas_kube.access import Access
 from barnabas_kube.client import Answer, parse_status
 

@@ -28,7 +28,7 @@ from barnabas_broker.metadata.store.metadata_store import (
     Secrets,
     StoreUnavailable,
 )
-from barnabas_core.credential_secrets import SHARDS
+from barnabas_core.conventions import SHARDS
 from barnabas_kube.client import Status
 
 GROUP: Final = "internal.barnabas.dev"

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas_core.clock import LoopClock
 
 if TYPE_CHECKING:
-    from barnabas_broker.security.sasl.tokens.key_set import TokenKey
+    from barnabas_broker.security.sasl.key_set import TokenKey
+
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,0 @@
-"""Signed tokens (JWT): the public keys that verify them, and the checks of their claims."""
