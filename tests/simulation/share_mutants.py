@@ -6,7 +6,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from barnabas_broker.coordinators.share_delivery import reading, share_partition
-from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, Unknown, _Writing
+from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, _Writing
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition
 from barnabas_broker.coordinators.share_delivery.share_partition import Limits, ShareChange, SharePartition
 from barnabas_broker.coordinators.share_delivery.window import FINAL, Range, RecordState
@@ -86,7 +86,7 @@ def gives_dead_letters_up() -> Iterator[None]:
     async def mistaken(self: _Writing, letters: list[DeadLetter]) -> None:
         try:
             await write(self, letters)
-        except (ApiError, Unknown):
+        except ApiError:
             return
 
     with patch.object(_Writing, "_write", mistaken):

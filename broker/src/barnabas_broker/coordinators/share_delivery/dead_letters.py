@@ -5,8 +5,8 @@ Key, value and headers of the record are copied only if the group's setting says
 
 A record stays archiving until its dead letter is committed, or can never be written. One task for each share partition
 writes them in order. A passing error is tried again for as long as this broker
-leads, with pauses of 1 s to 30 s. Before it writes for records that an earlier leader has left, or after an answer
-that did not come, the task looks in the partition for dead letters, so that one failover writes none twice.
+leads, with pauses of 1 s to 30 s. Before it writes for records that an earlier leader has left, and after each error,
+the task looks in the partition for dead letters, so that one failover writes none twice.
 """
 
 import asyncio
@@ -210,10 +210,6 @@ TIMEOUT_MS: Final = 30_000
 ALL_REPLICAS: Final = -1
 
 
-class Unknown(Exception):
-    """The batch may have been appended or not."""
-
-
 class PartitionClient:
     """The client; it asks each broker one thing at a time."""
 
@@ -241,7 +237,7 @@ class PartitionClient:
         self._offsets.close()
 
     async def append(self, place: Destination, batch: bytearray) -> None:
-        """Append a batch with acks=all. Raises ApiError if it was not appended, and Unknown if it may have been."""
+        """Append a batch with acks=all. Raises ApiError, also if the batch may have been appended."""
         if place.leader == self._broker_id:
             await self._append_here(place, batch)
             return
@@ -252,12 +248,10 @@ class PartitionClient:
         )
         response = await self._ask(self._produces, place.leader, request)
         if response is None:
-            raise Unknown(f"broker {place.leader} did not answer")
+            raise ApiError(ErrorCode.NETWORK_EXCEPTION, f"broker {place.leader} did not answer")
         result = response.responses[0].partition_responses[0]
-        if result.error_code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-            raise Unknown(ErrorCode(result.error_code).name)
         if result.error_code:
-            raise ApiError(ErrorCode(result.error_code), f"broker {place.leader} refused a dead letter")
+            raise ApiError(ErrorCode(result.error_code), f"broker {place.leader} did not confirm a dead letter")
 
     async def _append_here(self, place: Destination, batch: bytearray) -> None:
         done: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
@@ -268,7 +262,7 @@ class PartitionClient:
         hosted.waits.wait(appended.end_offset, partial(end, done), hosted.log.high_watermark)
         error = await done
         if error is not None:
-            raise Unknown(str(error))
+            raise error
 
     async def read(self, place: Destination, offset: int) -> tuple[memoryview, int]:
         """Return batches from `offset` on, perhaps with earlier records of the first one, and the high watermark.
@@ -411,7 +405,7 @@ class _Writing:
                 await self._write(letters)
             except BrokenSetting as reason:
                 self._report_broken(str(reason), len(letters))
-            except (ApiError, Unknown) as error:
+            except ApiError as error:
                 led.counts.dead_letters_failed += 1
                 log.warning("dead letters of group %s for %s wait: %s", *self._names, error)
                 await self._environment.sleep(self._pause_s)
@@ -452,7 +446,7 @@ class _Writing:
         self._why_broken = why
 
     async def _write(self, letters: list[DeadLetter]) -> None:
-        """Write the dead letters that are not there yet. Raises BrokenSetting, ApiError and Unknown."""
+        """Write the dead letters that are not there yet. Raises BrokenSetting and ApiError."""
         environment, led = self._environment, self._led
         found = await self._destination()
         if found.leader < 0:
@@ -468,19 +462,15 @@ class _Writing:
             await self._append(found, batch, written)
 
     async def _append(self, place: Destination, batch: Sequence[Record], offsets: list[int]) -> None:
-        led = self._led
-        led.doubtful.update(offsets)
-        try:
-            await self._environment.client.append(place, encode_batch(batch))
-        except ApiError:
-            led.doubtful.difference_update(offsets)
-            raise
-        led.counts.dead_letters += len(offsets)
+        # They stay doubtful after every error: a leader that is deposed answers NOT_LEADER_OR_FOLLOWER for what it has.
+        self._led.doubtful.update(offsets)
+        await self._environment.client.append(place, encode_batch(batch))
+        self._led.counts.dead_letters += len(offsets)
 
     async def _not_there(self, place: Destination, letters: list[DeadLetter]) -> list[DeadLetter]:
         """Return the records whose dead letters are not in the partition.
 
-        Only records that an earlier leader, or an unknown outcome, has left are looked for.
+        Only records that an earlier leader, or an error, has left are looked for.
         """
         doubtful = self._led.doubtful & {each.offset for each in letters}
         if not doubtful:
@@ -494,7 +484,6 @@ class _Writing:
                 break
             offset = following
             await self._environment.sleep(0)
-        self._led.doubtful -= doubtful - there
         return [each for each in letters if each.offset not in there]
 
     async def _first_possible(self, place: Destination, offset: int) -> int | None:

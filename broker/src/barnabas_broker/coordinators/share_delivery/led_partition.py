@@ -170,8 +170,8 @@ class LedPartition:
         self.is_wanted = False
         """True if another request wanted to read meanwhile."""
         self.doubtful: set[int] = set()
-        """The offsets whose dead letters may be there already, because another leader began with them, or an answer is
-        missing."""
+        """The offsets whose dead letters may be there already, because another leader began with them, or an append
+        has failed."""
         self._state_epoch = 0
         self._submitted: list[_Submitted] = []
         self._writing: list[_Submitted] = []
