@@ -1,5 +1,8 @@
 """What holds for the tests of all folders."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import settings
 
@@ -13,6 +16,17 @@ settings.register_profile(
     "barnabas", deadline=None, print_blob=True, derandomize=not IS_SOAK, max_examples=size(10, 1_000)
 )
 settings.load_profile("barnabas")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect tests with the garbage collector off, and keep it from looking at them in each of its later runs."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
