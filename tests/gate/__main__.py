@@ -19,6 +19,7 @@ from typing import Final
 from gate.costs import from_lines, read_budgets, report
 from gate.quarantine import read_quarantine
 from gate.stages import QUARANTINED, STAGES, Outcome, Stage, due, failures, table
+from harness.kept_builds import cache
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SHOWN_SECONDS_MAX: Final = 10.0
@@ -89,7 +90,7 @@ class Run:
         process = subprocess.Popen(
             stage.command.split(),
             cwd=ROOT,
-            env={**os.environ, "RESULTS": str(self._results)},
+            env={**os.environ, "RESULTS": str(self._results), "MYPY_CACHE_DIR": str(cache() / "mypy")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
