@@ -258,7 +258,7 @@ console-tools: venv
 
 # Visit all pages of the console in Chromium, against three brokers with 10,000 topics and 500 groups of all kinds; kill and roll brokers meanwhile,
 # tail by 1,000 visitors, look as a user who may see three topics, and print what the console costs.
-# PROOF='--topics 20 --groups 20 --short' is what CI runs; `--pictures docs/pictures` takes the pictures of the docs.
+# PROOF='--topics 20 --groups 20 --short' visits the pages once; `--pictures docs/pictures` takes the pictures of the docs.
 proof-console: console-tools
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m console_tour $(PROOF)
 

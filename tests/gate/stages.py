@@ -31,7 +31,6 @@ STAGES: Final = (
     Stage("check", "make check", ("spark",)),
     Stage("bytecodes", "make bytecodes", ("spark",)),
     Stage("test-floors", "nice make test-floors", ("spark",)),
-    Stage("console-tour", "make proof-console PROOF='--short --topics 20 --groups 20'", ("spark",)),
 )
 
 
