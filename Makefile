@@ -17,7 +17,7 @@ help:
 	/^[a-z][a-z0-9-]*:/{sub(":.*", ""); sub("[.;:] .*|[.]$$", "", text); printf "%-22s%s\n", $$0, text; text = ""}' Makefile
 
 # uv takes a quarter of pip's time. It compiles no module, because most are never imported.
-INSTALL = $(BIN)/uv pip install --quiet --no-deps --python $(BIN)/python
+INSTALL = $(BIN)/uv pip install --system-certs --quiet --no-deps --python $(BIN)/python
 
 # Install all packages of requirements/dev.txt in .venv, except Spark.
 venv: .venv/ready
