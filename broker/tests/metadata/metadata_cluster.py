@@ -119,6 +119,10 @@ class Node:
                 if leases[f"broker-{self.broker_id}"].expires_at_ms == monotonic_ms(self.clock) + SESSION_MS:
                     return
 
+    def lose_watch(self) -> None:
+        """End its watch of the metadata store, so that its image stays as it is."""
+        self._tasks[0].cancel()
+
     async def end(self) -> None:
         """End like a killed process: it reports nothing, and its leases are not renewed."""
         for task in self._tasks:
