@@ -52,7 +52,9 @@ def test_manifests_in_pages_are_valid(page: Path) -> None:
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_examples_are_valid(file: Path) -> None:
-    assert list(problems_of(file, file.read_text())) == []
+    documents = file.read_text().split("\n---\n")  # Some are of Kubernetes' own kinds.
+    ours = "\n---\n".join(each for each in documents if "apiVersion: barnabas.dev/" in each)
+    assert list(problems_of(file, ours)) == []
 
 
 def has_field(kind: Kind, path: str) -> bool:
