@@ -20,7 +20,7 @@ settings.load_profile("barnabas")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests with the garbage collector off, and keep it from looking at them in each of its later runs."""
+    """Collect tests with the garbage collector off. Later collections of garbage do not visit the collected tests."""
     gc.disable()
     try:
         return (yield)

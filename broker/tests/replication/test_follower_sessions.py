@@ -114,7 +114,7 @@ def test_an_unknown_topic_is_refused_and_a_new_session_replaces_the_old_one(tmp_
 
 
 def many_asked(world: World, session_id: int = 0, session_epoch: int = 0) -> FetchRequest:
-    """Return a request for all partitions, of which some have records and one does not exist."""
+    """Return a request for partitions with records, partitions without records, and one that does not exist."""
     wanted = [FetchPartition(index, 0, 0, -1, 0, 1 << 20) for index in range(len(world.brokers[1].partitions) + 1)]
     topics = [FetchTopic(None, TOPIC_ID.bytes, wanted)]
     forgotten = [ForgottenTopic(None, TOPIC_ID.bytes, (1, 2))]

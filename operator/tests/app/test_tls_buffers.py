@@ -1,4 +1,4 @@
-"""The memory of the operator's TLS connections, of which each watch has one."""
+"""The memory of the operator's TLS connections. Each watch has one."""
 
 import socket
 import ssl

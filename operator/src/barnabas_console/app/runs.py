@@ -1,6 +1,7 @@
 """The pages of what Kubernetes has: MaintenanceJobs, and the form by which visitors give their token."""
 
 from http import HTTPStatus
+from typing import Final
 
 from aiohttp import web
 
@@ -11,7 +12,8 @@ from barnabas_console.kubernetes.client import OBJECTS_MAX, Kubernetes, Run, che
 from barnabas_console.model.details import RunRow
 from barnabas_console.model.inputs import Fields, list_query, part_of
 
-TOKEN_LENGTH_MAX = 8_000
+TOKEN_LENGTH_MAX: Final = 8_000
+"""The maximum number of characters in a token for the Kubernetes API."""
 
 
 class Runs:
