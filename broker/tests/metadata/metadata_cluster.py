@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
@@ -82,9 +82,11 @@ class Node:
         """Join as a starting broker does; it is not admitted yet."""
         await image_feed.load(self.image, self.store)
         await self.membership.join()
-        follow = image_feed.ImageFeed(self.image, self.store, asyncio.sleep).follow()
-        works = (follow, self.membership.keep(), self.controller.run(), self.restorations.run())
+        works = (self._follow(), self.membership.keep(), self.controller.run(), self.restorations.run())
         self._tasks = [asyncio.create_task(work) for work in works]
+
+    def _follow(self) -> Coroutine[object, object, None]:
+        return image_feed.ImageFeed(self.image, self.store, asyncio.sleep).follow()
 
     async def start(self) -> None:
         """Start as a broker does, and wait until it is admitted."""
@@ -122,6 +124,10 @@ class Node:
     def lose_watch(self) -> None:
         """End its watch of the metadata store, so that its image stays as it is."""
         self._tasks[0].cancel()
+
+    def watch_again(self) -> None:
+        """Begin a watch after `lose_watch`, which brings what the image has missed."""
+        self._tasks[0] = asyncio.create_task(self._follow())
 
     async def end(self) -> None:
         """End like a killed process: it reports nothing, and its leases are not renewed."""

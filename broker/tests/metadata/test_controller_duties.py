@@ -262,6 +262,29 @@ async def test_a_controller_that_restarts_alone_waits_only_until_another_broker_
     await first.until(lambda: first.image.live_brokers() == [1, 2])
 
 
+async def test_a_live_broker_renews_its_lease_at_once_while_the_controller_restarts_alone(
+    cluster: ClusterOfNodes,
+) -> None:
+    _, second, third = await cluster.start(1, 2, 3)
+    for node in (second, third):
+        node.lose_watch()
+    await cluster.kill(1)
+    first = await cluster.node(1)
+    await first.join()
+    await first.beaten()
+    assert 1 not in first.image.live
+    cluster.clock.passed_ms += 1
+    second.watch_again()
+    async with asyncio.timeout(PATIENCE_S):
+        while min((each.delay_s for each in second.timers.waiting), default=SESSION_MS) > AWAITED_S:
+            await asyncio.sleep(0.001)
+    cluster.clock.passed_ms += 1
+    second.run_timers()
+    await second.lease_renewed()
+    first.beat()
+    await first.until(lambda: first.image.live_brokers() == [1, 2, 3])
+
+
 async def test_the_replica_with_the_longest_log_leads_after_a_loss_is_accepted(cluster: ClusterOfNodes) -> None:
     first, _, _ = await cluster.start(1, 2, 3)
     topic = a_topic("t", led(1, 2, 3))

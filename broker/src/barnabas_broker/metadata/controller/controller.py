@@ -143,7 +143,7 @@ def _way_on(lost: Lost) -> str:
 
 
 AWAITED_S: Final = 0.2
-"""The longest time, in seconds, between two reads of the leases while brokers are awaited after a restart."""
+"""The longest time, in seconds, between two reads, or renewals, of leases while brokers are awaited after a restart."""
 SOON_S: Final = 0.01
 """The shortest wait, in seconds, before a lease that is about to expire is checked again."""
 
@@ -161,7 +161,8 @@ class Restart:
 
     The metadata may be an older copy, in whose ISRs are replicas that lack records (`docs/how-to/recover.md`). Nobody
     is unfenced or elected until all brokers have reported their logs, or a session timeout has passed. The wait ends at
-    once if a broker renews the lease with which it was unfenced, because this broker was alive all the time.
+    once if a broker renews the lease with which it was unfenced, because this broker was alive all the time. One of
+    the live brokers therefore renews its lease every `AWAITED_S` until the controller is unfenced.
     """
 
     def __init__(self, until_ms: int) -> None:
@@ -268,7 +269,7 @@ class Controller:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = self._config().broker_heartbeat_interval_ms / 1000
-        if self._restart is not None:
+        if self._restart is not None or self._vouches():
             delay_s = min(delay_s, AWAITED_S)
         if self._controls and self._next_expiry_ms is not None:
             delay_s = max(SOON_S, min(delay_s, (self._next_expiry_ms - monotonic_ms(self._clock)) / 1000))
@@ -282,6 +283,8 @@ class Controller:
         if self._suspicious:
             await self._fence(*await self._registrations_and_leases())
             self._suspicious = False
+        if self._vouches():
+            await self._membership.renew()
         if not self._membership.is_controller and self._controller_is_gone():
             await self._membership.try_for_controller()
         if not self._check_control() or await self._awaits_brokers():
@@ -299,6 +302,14 @@ class Controller:
     def _controller_is_gone(self) -> bool:
         registration = self._image.brokers.get(self._image.controller_id)
         return registration is None or registration.fenced
+
+    def _vouches(self) -> bool:
+        """True if the controller starts again while brokers are alive, and this broker must show it (`Restart`).
+
+        One broker does: the live one with the lowest id.
+        """
+        live = self._image.live
+        return bool(live) and min(live) == self._broker_id and self._controller_is_gone()
 
     def _check_control(self) -> bool:
         """True if this broker is the controller.

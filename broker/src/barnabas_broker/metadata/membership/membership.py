@@ -7,6 +7,7 @@ incarnation from earlier ones (KIP-903). The controller is the broker that holds
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import Final, Protocol
 from uuid import UUID
@@ -248,6 +249,17 @@ class Membership:
                         await self._hold_control()
                 except StoreUnavailable as error:
                     log.warning("the leases cannot be renewed, because the metadata store does not answer: %s", error)
+
+    async def renew(self) -> None:
+        """Renew this broker's lease before it is due. Raises StoreUnavailable.
+
+        `keep` deals with a lease that is late or lost.
+        """
+        async with self._turns:
+            lease = self._lease
+            if lease is not None and lease.expires_at_ms > monotonic_ms(self._clock):
+                with suppress(LeaseLost):
+                    self._lease = await self._store.renew_lease(lease)
 
     async def try_for_controller(self) -> None:
         """Take the controller lease at once if it is free; renew it if this broker has it. Raises StoreUnavailable."""
