@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from barnabas_operator.app.child_process import read_status
 from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
-from barnabas_operator.resources.kind import DEAD_LETTERS_ENABLED, condition_of
+from barnabas_operator.resources.kind import DEAD_LETTERS_ENABLED, Condition, condition_of
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp
 from harness.stock_client import StockClient
@@ -48,6 +48,10 @@ def group_status(up: RunningUp) -> ConsumerGroupStatus:
     return next((each.status for each in groups if each.status is not None), ConsumerGroupStatus())
 
 
+def dead_letters(up: RunningUp) -> Condition | None:
+    return condition_of(group_status(up).conditions, DEAD_LETTERS_ENABLED)
+
+
 def test_workers_finish_all_tasks_and_put_the_one_that_is_no_number_into_the_dead_letters(
     up: RunningUp, tmp_path: Path
 ) -> None:
@@ -60,7 +64,7 @@ def test_workers_finish_all_tasks_and_put_the_one_that_is_no_number_into_the_dea
                 (tmp_path / name).write_text(code.replace("time.sleep(0.1)", "time.sleep(0)"), encoding="utf-8")
     up.start()
     wait_for(lambda: (up.reason("tasks"), up.reason("dlq.tasks")) == ("Reconciled", "Reconciled"))
-    wait_for(lambda: condition_of(group_status(up).conditions, DEAD_LETTERS_ENABLED))
+    wait_for(lambda: dead_letters(up), lambda found: found is not None and found.status == "True")
     environment = {**os.environ, "BOOTSTRAP": up.bootstrap}
     filled = subprocess.run(
         [sys.executable, str(tmp_path / "fill.py")], env=environment, capture_output=True, check=True
@@ -82,4 +86,4 @@ def test_workers_finish_all_tasks_and_put_the_one_that_is_no_number_into_the_dea
     assert row.split()[-1] == "0", shown
     client = StockClient(up.bootstrap)
     letters = [value for partition in range(3) for value in client.read("dlq.tasks", partition)]
-    assert letters == [b"no number"]
+    assert letters == [b"no number"], (shown, (tmp_path / "worker.log").read_text(), up.log())

@@ -113,9 +113,10 @@ class GroupReport:
     lags: tuple[LagReport, ...]
 
     @property
-    def lag(self) -> int:
-        """The sum of the lags of all partitions."""
-        return sum(part.lag or 0 for part in self.lags)
+    def lag(self) -> int | None:
+        """The sum of the known lags; None if a share group has not begun all partitions, because it is unknown."""
+        lags = [part.lag for part in self.lags]
+        return None if self.type == SHARE and None in lags else sum(filter(None, lags))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,7 +293,7 @@ def _share_group(
             lag=lags.get(each),
             client_id=None,
         )
-        for each in sorted({*offsets, *lags})
+        for each in sorted(partitions_read({*offsets, *lags}, lambda topic: logs.topics.get(topic, ())))
     )
     state = listed.state if described is None else described.state
     return GroupReport(group_id=group_id, type=SHARE, state=state, members=members, lags=rows)

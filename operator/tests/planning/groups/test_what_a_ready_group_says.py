@@ -2,7 +2,8 @@
 
 import pytest
 
-from barnabas_lag.evaluation.lags import GroupLags
+from barnabas_core.topic_partition import TopicPartition
+from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_status import WorkStatus, group_status
 from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, Judged
@@ -77,3 +78,12 @@ def test_the_status_shows_records_held_back_by_open_transactions_if_there_are_an
 ) -> None:
     seen = GroupSeen(state="Stable", lags=GroupLags(None, {}, {}), held_back=held_back)
     assert group_status(GROUP, seen, NOTHING, None, "main", NOW).held_back == shown
+
+
+@pytest.mark.parametrize(("unread", "shown"), [((), 0), ((TopicPartition("tasks", 1),), None)])
+def test_the_lag_of_a_share_group_is_unknown_until_its_members_have_begun_all_partitions(
+    unread: tuple[TopicPartition, ...], shown: int | None
+) -> None:
+    begun = {TopicPartition("tasks", 0): PartitionLag(10, 10, 0, 10, 0.0, 0.0, Status.OK)}
+    seen = GroupSeen(state="Stable", lags=GroupLags(1, begun, {}), shares_partitions=True, silent=unread)
+    assert group_status(GROUP, seen, NOTHING, None, "main", NOW).lag == shown

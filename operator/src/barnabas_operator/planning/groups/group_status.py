@@ -218,7 +218,7 @@ def group_status(
         state=seen.state,
         type=seen.group_type,
         members=seen.members,
-        lag=shown(sum(each.lag for each in lags.values())) if lags else None,
+        lag=_lag(seen),
         held_back=shown(seen.held_back) or None,
         seconds=_longest(each.seconds for each in lags.values()),
         evaluation=WORDS[worst(each.status for each in lags.values())] if lags else None,
@@ -226,6 +226,14 @@ def group_status(
         topic_count=len(seen.lags.topics) if lags else None,
         consumers=tuple(_members(seen.consumers)),
     )
+
+
+def _lag(seen: GroupSeen) -> int | None:
+    """Return the records that are unread; None if unknown, as where a share group has not begun a partition."""
+    lags = seen.lags.partitions
+    if not lags or (seen.shares_partitions and seen.silent):
+        return None
+    return shown(sum(each.lag for each in lags.values()))
 
 
 def is_worth_a_write(before: ConsumerGroupStatus, after: ConsumerGroupStatus) -> bool:
