@@ -1,7 +1,9 @@
 """Stock clients that write and read without a pause, and note the answers. Each runs in a thread of its own."""
 
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,7 +62,8 @@ class Worker(threading.Thread):
         self._ending.set()
         self.join(seconds_max)
         if self.is_alive():
-            self.history.problems.append(f"client failed: {self.name} does not end")
+            (*_, where) = traceback.format_stack(sys._current_frames().get(self.ident or 0))
+            self.history.problems.append(f"client failed: {self.name} does not end: {where}")
 
 
 class Writer(Worker):
