@@ -61,7 +61,6 @@ SETTINGS: Final = {
     "group.share.session.timeout.ms": "2500",
     "group.share.min.heartbeat.interval.ms": "100",
     "group.share.heartbeat.interval.ms": "300",
-    "group.share.initialize.retry.interval.ms": "1000",
     "group.share.min.record.lock.duration.ms": "1000",
     "group.share.record.lock.duration.ms": str(LOCK_MS),
 }

@@ -11,7 +11,6 @@ from barnabas_broker.coordinators.modern.group import ModernState
 from barnabas_core.errors import ApiError, ErrorCode
 
 SESSION_S = 45
-RETRY_S = 30
 
 
 @pytest.fixture
@@ -179,18 +178,32 @@ def test_a_topic_whose_state_cannot_be_initialized_is_initialized_at_the_next_he
     assert (worker.numbers, world.persister.starts(GROUP)) == ([0, 1, 2], {0: -1, 1: -1, 2: -1})
 
 
-def test_share_coordinators_that_do_not_answer_are_asked_again_after_the_retry_interval(world: World) -> None:
+def test_a_partition_is_not_initialized_in_a_later_epoch_before_its_share_coordinator_answers(world: World) -> None:
     world.persister.is_holding = True
-    worker = Worker(world, "a")
+    worker, other = Worker(world, "a"), Worker(world, "b")
     worker.join()
+    first = group_of(world).epoch
+    world.timers.pass_time(40)
+    other.join()
     worker.beat()
-    assert len(world.persister.held) == 1
-    world.timers.pass_time(RETRY_S)
-    worker.beat()
-    assert len(world.persister.held) == 2
+    assert group_of(world).epoch > first
     world.persister.answer()
     worker.beat()
-    assert worker.numbers == [0, 1, 2]
+    other.beat()
+    assert sorted(worker.numbers + other.numbers) == [0, 1, 2]
+    assert (world.persister.held, {epoch for epoch, _ in world.persister.stored.values()}) == ([], {first}), (
+        "an initialization that comes later deletes what members have acknowledged"
+    )
+
+
+def test_partitions_whose_record_could_not_be_written_are_initialized_at_the_next_heartbeat(world: World) -> None:
+    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
+    worker = Worker(world, "a")
+    assert worker.join().error is not ErrorCode.NONE
+    world.log.failing = None
+    worker.join()
+    worker.beat()
+    assert (worker.numbers, world.persister.starts(GROUP)) == ([0, 1, 2], {0: -1, 1: -1, 2: -1})
 
 
 def test_an_answer_to_a_coordinator_that_has_lost_the_group_is_ignored(world: World) -> None:

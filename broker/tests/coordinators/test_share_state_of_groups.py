@@ -44,6 +44,19 @@ def test_altering_offsets_makes_the_group(world: World) -> None:
     assert (worker.numbers, world.persister.starts(GROUP)) == ([0, 1], {0: 7, 1: 0})
 
 
+def test_a_member_that_joins_before_altered_offsets_are_stored_begins_at_them(world: World) -> None:
+    world.persister.is_holding = True
+    answers: list[ErrorCode] = []
+    offsets = {TopicPartition("jobs", 0): 5, TopicPartition("jobs", 1): 7}
+    world.coordinator.share.alter_offsets(GROUP, offsets, lambda error, _: answers.append(error))
+    worker = Worker(world, "a")
+    worker.join()
+    world.persister.answer()
+    world.timers.pass_time()
+    worker.beat()
+    assert (answers, worker.numbers, world.persister.starts(GROUP)) == ([ErrorCode.NONE], [0, 1], {0: 5, 1: 7})
+
+
 def test_partitions_that_cannot_be_altered_are_named(idle: World) -> None:
     idle.persister.failing = {1: ErrorCode.COORDINATOR_NOT_AVAILABLE}
     gone, later, below = TopicPartition("gone", 0), TopicPartition("jobs", 2), TopicPartition("jobs", -1)

@@ -48,7 +48,7 @@ def test_a_share_group_has_its_own_configs_within_the_bounds_of_the_broker() -> 
     stock = effective_share_config({}, STOCK)
     members = 45_000, 5_000, 0, 200, ("simple",)
     assert stock == ShareGroupConfig(
-        *members, 30_000, 30_000, 5, 2_000, OffsetReset("latest"), False, True, "", copies_dead_letters=False
+        *members, 30_000, 5, 2_000, OffsetReset("latest"), False, True, "", copies_dead_letters=False
     )
     configs = {
         "share.delivery.count.limit": "99",

@@ -168,7 +168,6 @@ class GroupConfig(MemberConfig):
 class ShareGroupConfig(MemberConfig):
     """The settings in effect in one share group (KIP-932), its dead letters included."""
 
-    initialize_retry_interval_ms: int
     record_lock_duration_ms: int
     delivery_count_limit: int
     partition_max_record_locks: int
@@ -195,7 +194,6 @@ def effective_share_config(overrides: Mapping[str, str], broker: BrokerConfig) -
     values = {name: _effective(name, overrides, broker) for name in (each.name for each in _SHARE_DELIVERY)}
     return ShareGroupConfig(
         *_of_members("share", overrides, broker),
-        initialize_retry_interval_ms=_number(broker.value("group.share.initialize.retry.interval.ms")),
         record_lock_duration_ms=_number(values["share.record.lock.duration.ms"]),
         delivery_count_limit=_number(values["share.delivery.count.limit"]),
         partition_max_record_locks=_number(values["share.partition.max.record.locks"]),

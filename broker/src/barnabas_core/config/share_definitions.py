@@ -39,13 +39,6 @@ _MEMBERS: Final = (
     _D("group.share.max.assignment.interval.ms", _INT, 15000, _ANY_MS, "The longest assignment interval of a group."),
     _D("group.share.max.size", _INT, 200, Range(1, 1000), "The maximum number of members of a share group."),
     _D("group.share.assignors", ConfigType.LIST, ("simple",), OneOf(("simple",)), "The assignors of share groups."),
-    _D(
-        "group.share.initialize.retry.interval.ms",
-        _INT,
-        30000,
-        _POSITIVE,
-        "The time in milliseconds after which the state of a partition that was not initialized is initialized again.",
-    ),
 )
 
 _DELIVERY: Final = (

@@ -63,6 +63,9 @@ UNUSED_CONFIGS: Final[Mapping[str, str]] = {
     "group.coordinator.rebalance.protocols": _BY_GROUP_VERSION,
     "group.consumer.assignor.offload.enable": _IN_SLICES,
     "group.share.assignor.offload.enable": _IN_SLICES,
+    "group.share.initialize.retry.interval.ms": (
+        "a partition is initialized once more at the next heartbeat after a try has failed, and never before"
+    ),
     "group.coordinator.append.linger.ms": "the group coordinator appends records without a delay",
     "group.coordinator.cached.buffer.max.bytes": "the group coordinator appends records without a delay",
     "share.coordinator.append.linger.ms": "the share coordinator appends records without a delay",

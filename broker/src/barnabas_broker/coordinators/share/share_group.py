@@ -5,7 +5,7 @@ partitions are to be initialized, which ones are, and whether the state of a top
 
 | event | initializing | initialized | deleting |
 |---|---|---|---|
-| a member subscribes to partitions without state, or the retry interval is over | added | | removed |
+| a member subscribes to partitions without state that no request initializes | added | | removed |
 | the state was initialized | removed | added | |
 | the state could not be initialized | removed | | |
 | the offsets of a topic are to be deleted | removed | removed | added |
@@ -19,6 +19,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.modern.group import ModernGroup, ModernState
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord, ShareTopics, TopicShare
 from barnabas_broker.coordinators.modern.targets import Topics
+from barnabas_core.topic_partition import TopicIdPartition
 
 Partitions = Mapping[UUID, Collection[int]]
 """Partitions by topic id."""
@@ -46,13 +47,13 @@ class ShareGroup(ModernGroup):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)
         self.topics = ShareTopics()
-        self.initialize_again_ms: dict[UUID, int] = {}
-        """The monotonic time from which a topic that is being initialized is initialized once more, by topic id.
+        self._open: dict[UUID, set[int]] = {}
+        """The partitions, by topic id, whose initialization the share coordinators have not answered yet.
 
-        The times are not stored: a group that was loaded has none, and begins again at once.
+        None of them is initialized once more: the second request would have a later state epoch, and if it came after
+        the answer to the first one, it would delete what members have acknowledged meanwhile. The set is not stored: a
+        group that was loaded initializes all partitions again, and its epoch is not below that of earlier requests.
         """
-        self.open_initializations = 0
-        """The number of initializations that the share coordinators have not answered yet."""
         self._settled: tuple[int, bool] | None = None
         """The version of the topics, and whether initialized partitions are not assigned at that version.
 
@@ -95,8 +96,26 @@ class ShareGroup(ModernGroup):
             self._settled = topics.version(), found
         return self._settled[1]
 
-    def to_initialize(self, topics: Topics, now_ms: int) -> list[Uninitialized]:
-        """Return the partitions of the members' topics without share state; `now_ms` is the monotonic time."""
+    @property
+    def has_open_initializations(self) -> bool:
+        """True if the share coordinators have not answered all initializations."""
+        return bool(self._open)
+
+    def begin_initializations(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Note that the initialization of partitions is decided, before its record is written."""
+        for topic_id, number in partitions:
+            self._open.setdefault(topic_id, set()).add(number)
+
+    def end_initializations(self, partitions: Iterable[TopicIdPartition]) -> None:
+        """Note that the share coordinators have answered, or that they will not be asked."""
+        for topic_id, number in partitions:
+            numbers = self._open.get(topic_id, set())
+            numbers.discard(number)
+            if not numbers:
+                self._open.pop(topic_id, None)
+
+    def to_initialize(self, topics: Topics) -> list[Uninitialized]:
+        """Return the partitions of the members' topics without share state that are not being initialized."""
         if self._is_complete_at == topics.version() or not self.metadata_hash:  # No topic of the members exists.
             return []
         found, is_complete = list[Uninitialized](), True
@@ -107,8 +126,7 @@ class ShareGroup(ModernGroup):
             done = partitions_of(self.topics.initialized, topic.topic_id)
             begun_before = partitions_of(self.topics.initializing, topic.topic_id)
             is_complete &= len(done) >= topic.partition_count
-            waits = now_ms < self.initialize_again_ms.get(topic.topic_id, now_ms)
-            lacking = frozenset(range(topic.partition_count)) - done - (begun_before if waits else frozenset())
+            lacking = frozenset(range(topic.partition_count)) - done - self._open.get(topic.topic_id, set())
             if lacking:
                 at_start = lacking if done else lacking - begun_before if begun_before else frozenset()
                 found.append(Uninitialized(topic.topic_id, TopicShare(name, lacking), at_start))

@@ -86,18 +86,19 @@ class ShareGroups:
 
         def written(error: ErrorCode, reply: ShareReply) -> None:
             answer(BeatReply(error, member_id=request.member_id) if error else reply.beat)
-            if not error and reply.to_initialize:
+            if error:
+                group.end_initializations(each.partition for each in reply.to_initialize)
+            elif reply.to_initialize:
                 self._initialize(group, reply.to_initialize)
 
         self.groups.run(group, lambda change, world: heartbeat(change, group, request, world), written)
 
     def _initialize(self, group: ShareGroup, entries: Sequence[InitializeEntry]) -> None:
-        group.open_initializations += 1
         self._persister.initialize(group.group_id, entries, lambda outcomes: self._initialized(group, outcomes))
 
     def _initialized(self, group: ShareGroup, outcomes: Outcomes) -> None:
         """Write which topics are initialized; a topic with a partition that failed is initialized once more."""
-        group.open_initializations -= 1
+        group.end_initializations(outcomes)
         if not self._is_here(group):
             return
         wrong = {each.topic_id: outcome for each, outcome in outcomes.items() if outcome.error}
@@ -111,8 +112,6 @@ class ShareGroups:
                 outcome.error.name,
                 outcome.message,
             )
-        for topic_id in undone:
-            group.initialize_again_ms.pop(topic_id, None)
         self._write_topics(group, failed(finished(group.topics, done), undone))
 
     def _write_topics(
@@ -217,21 +216,13 @@ class ShareGroups:
         """Set start offsets of a group without members, which is made if there is none. Raises ApiError."""
         group = self.groups.by_id.get(group_id) or ShareGroup(group_id)
         _check_idle(group)
-        refused = dict[TopicPartition, ErrorCode]()
-        names = dict[TopicIdPartition, TopicPartition]()
-        for partition, offset in offsets.items():
-            topic = self._topics.find(partition.topic)
-            if topic is None or not 0 <= partition.partition < topic.partition_count:
-                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif offset < 0:
-                refused[partition] = ErrorCode.INVALID_REQUEST
-            else:
-                names[TopicIdPartition(topic.topic_id, partition.partition)] = partition
+        names, refused = self._alterable(offsets)
         if not names:
             answer(ErrorCode.NONE, refused)
             return
 
         def initialized(outcomes: Outcomes) -> None:
+            group.end_initializations(outcomes)
             refused.update({names[each]: outcome.error for each, outcome in outcomes.items() if outcome.error})
             if self._is_here(group):
                 done = _by_topic(each for each, outcome in outcomes.items() if not outcome.error)
@@ -243,15 +234,33 @@ class ShareGroups:
 
         def written(error: ErrorCode, entries: Sequence[InitializeEntry]) -> None:
             if error:
+                group.end_initializations(names)
                 answer(error, refused)
             else:
                 self._persister.initialize(group_id, entries, initialized)
 
         def decide(change: GroupChange, world: ShareWorld) -> list[InitializeEntry]:
             _begin_alteration(change, group, names, world)
+            group.begin_initializations(names)
             return [InitializeEntry(each, group.epoch, offsets[name]) for each, name in names.items()]
 
         self.groups.run(group, decide, written)
+
+    def _alterable(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> tuple[dict[TopicIdPartition, TopicPartition], dict[TopicPartition, ErrorCode]]:
+        """Return the partitions that exist and get a valid offset, and the errors of all others."""
+        names = dict[TopicIdPartition, TopicPartition]()
+        refused = dict[TopicPartition, ErrorCode]()
+        for partition, offset in offsets.items():
+            topic = self._topics.find(partition.topic)
+            if topic is None or not 0 <= partition.partition < topic.partition_count:
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif offset < 0:
+                refused[partition] = ErrorCode.INVALID_REQUEST
+            else:
+                names[TopicIdPartition(topic.topic_id, partition.partition)] = partition
+        return names, refused
 
     def forget_topics(self, topic_ids: Collection[UUID]) -> Iterator[None]:
         """Forget deleted topics, whose share state the share coordinators delete by themselves."""
@@ -276,7 +285,7 @@ def _check_idle(group: ShareGroup) -> None:
     _check_lives(group)
     if group.members:
         raise ApiError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
-    if group.open_initializations:
+    if group.has_open_initializations:
         message = f"partitions of the group {group.group_id} are being initialized; try again later"
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 

@@ -282,8 +282,7 @@ def _reply(member: ModernMember, before: Current, beat: ShareBeat, world: ShareW
 
 def _initialize(change: GroupChange, group: ShareGroup, reply: BeatReply, world: ShareWorld) -> ShareReply:
     """Note the partitions without share state as initializing; they are initialized once the records are written."""
-    now_ms = world.now.steady_ms
-    found = group.to_initialize(world.topics, now_ms)
+    found = group.to_initialize(world.topics)
     if not found:
         return ShareReply(reply)
     topics = begun(group.topics, {each.topic_id: each.share for each in found})
@@ -291,9 +290,9 @@ def _initialize(change: GroupChange, group: ShareGroup, reply: BeatReply, world:
         change.notes.append(f"{len(found)} topics more are not initialized: their record would be too large")
         return ShareReply(reply)
     change.write(Kind.OLD_TOPICS, "", topics)
-    for each in found:
-        group.initialize_again_ms[each.topic_id] = now_ms + world.settings.initialize_retry_interval_ms
-    return ShareReply(reply, [entry for each in found for entry in _entries(each, group.epoch)])
+    entries = [entry for each in found for entry in _entries(each, group.epoch)]
+    group.begin_initializations(entry.partition for entry in entries)
+    return ShareReply(reply, entries)
 
 
 def _entries(found: Uninitialized, state_epoch: int) -> Iterator[InitializeEntry]:
