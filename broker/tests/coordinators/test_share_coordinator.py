@@ -93,11 +93,18 @@ def test_a_read_that_waits_is_answered_when_another_broker_becomes_the_coordinat
     assert world.read().error is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_write_that_cannot_be_appended_changes_nothing() -> None:
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),  # The disk is full.
+    ],
+)
+def test_a_write_that_cannot_be_appended_changes_nothing(failing: ErrorCode, error: ErrorCode) -> None:
     world = ShareStateWorld()
     world.initialize()
-    world.log.failing = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert world.write(change(acknowledged(0, 3), start=4)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.log.failing = failing
+    assert world.write(change(acknowledged(0, 3), start=4)).error is error
     world.log.failing = None
     assert world.write(change(acknowledged(0, 0), start=0)).error is OK
     assert world.state().start_offset == 0

@@ -213,6 +213,21 @@ def test_a_lock_that_ends_releases_the_record_and_the_release_is_stored_until_th
     assert world.persister.writes == [(0, 0, [StateBatch(0, 0, 0, 1)])]
 
 
+def test_a_state_that_cannot_be_stored_for_long_stops_deliveries_before_the_memory_is_full(tmp_path: Path) -> None:
+    world = World(tmp_path, share_partition_max_record_locks="100", share_delivery_count_limit="10")
+    world.broker.append(40)
+    session, one, times = world.session(), Wish(1, 1, is_strict=True), 0
+    while times < 200 and world.deliver(session, one):
+        world.broker.timers.pass_time(30)
+        times += 1
+    assert times == 102, "releases that wait to be stored must not add up"
+    assert not world.delivery.available_bytes(world.open(), 1000), "a request waits instead of asking on and on"
+    while world.persister.asked:
+        world.persister.answer()
+    assert world.deliver(session, one)
+    world.broker.stop()
+
+
 def test_a_fenced_leader_answers_what_waits_and_begins_again(world: World) -> None:
     world.broker.append(2)
     world.deliver(world.session())

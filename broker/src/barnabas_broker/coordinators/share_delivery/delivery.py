@@ -166,7 +166,7 @@ class ShareDelivery:
 
     def available_bytes(self, led: LedPartition, bytes_max: int) -> int:
         """Return the size of the records that a member could acquire now, up to `bytes_max`."""
-        offset = led.records.next_fetch_offset(led.limits) if led.life is Life.ACTIVE else None
+        offset = led.next_fetch_offset if led.life is Life.ACTIVE else None
         if offset is None:
             return 0
         try:
@@ -204,7 +204,7 @@ class ShareDelivery:
         config, limits = led.config, led.limits
         while True:
             led.records.move_start(led.hosted.log.log_start_offset)
-            offset = led.records.next_fetch_offset(limits)
+            offset = led.next_fetch_offset
             batches: Batches | None = None
             if offset is not None:
                 is_cached, is_committed = self._environment.is_cached, config.is_read_committed
@@ -222,7 +222,7 @@ class ShareDelivery:
                 records = batches.with_records(acquired)
                 led.hosted.bytes_out += len(records)
                 return Delivered(acquired, records)
-            if led.records.next_fetch_offset(limits) == offset:
+            if led.next_fetch_offset == offset:
                 return None
             await asyncio.sleep(0)
 

@@ -209,6 +209,17 @@ class LedPartition:
         """True if nothing is being stored or waits for a dead letter, so the partition can leave the memory."""
         return not self._submitted and not self._writing and not self.records.count(RecordState.ARCHIVING)
 
+    @property
+    def next_fetch_offset(self) -> int | None:
+        """The first offset that a member may acquire now; None if there is none.
+
+        Nothing is delivered while more batches wait to be stored than records may be in flight: while the state cannot
+        be written, each lock that ends adds one, for as long as members take records.
+        """
+        limits = self.limits
+        unstored = sum(len(each.change.batches) for each in self._submitted)
+        return None if unstored > limits.record_locks else self.records.next_fetch_offset(limits)
+
     def _become(self, life: Life) -> None:
         assert life in LIFE[self.life], f"{self.life} cannot be followed by {life}"
         self.life = life
