@@ -10,6 +10,7 @@ from barnabas_broker.coordinators.share_delivery.dead_letters import (
     Destination,
     Missing,
     SourcePartition,
+    comes_round,
     decoded,
     destination,
     in_batches,
@@ -85,6 +86,24 @@ def test_a_dead_letter_names_its_record_and_copies_its_headers_after_its_own() -
     ]
     assert (bare.key, bare.value, len(bare.headers)) == (None, None, 6)
     assert bare.headers[-1].value == b"Offset delivery count exceeded the threshold."
+
+
+def test_a_record_does_not_grow_in_a_circle_of_groups_and_keeps_its_other_headers() -> None:
+    back = SourcePartition("dlq.flights", 2, "clerks")
+    record, sizes = Record(0, 1, b"key", b"value", [Header("trace", b"1")]), []
+    for turn in range(5):
+        source = (SOURCE, back)[turn % 2]
+        (record,) = records_of(source, LETTERS[:1], {7: record}, 0)
+        sizes.append(len(record.headers))
+    assert (sizes, record.headers[-1], record.value) == ([7, 13, 13, 13, 13], Header("trace", b"1"), b"value")
+    assert [each.value for each in record.headers if each.key.endswith("group")] == [b"billing", b"clerks"]
+
+
+def test_a_dead_letter_of_a_dead_letter_comes_round_only_if_it_goes_to_the_topic_of_its_record() -> None:
+    (letter,) = records_of(SOURCE, LETTERS[:1], {}, 0)
+    assert comes_round(letter, "flights")
+    assert not comes_round(letter, "dlq.dlq.flights")
+    assert not comes_round(Record(0, 1, None, None, [Header("__dlq.errors.offset", b"7")]), "flights")
 
 
 def test_batches_fit_the_topic_and_a_record_that_does_not_fit_alone_is_only_named() -> None:

@@ -119,13 +119,36 @@ def headers_of(source: SourcePartition, letter: DeadLetter) -> list[Header]:
 def records_of(
     source: SourcePartition, letters: Iterable[DeadLetter], copies: Mapping[int, Record], now_ms: int
 ) -> Iterator[Record]:
-    """Yield the records of dead letters; `copies` has records of the source by offset."""
+    """Yield the records of dead letters; `copies` has records of the source by offset.
+
+    A record that is a dead letter itself keeps the headers that say so, but only once for each topic and group:
+    otherwise it would grow with each turn in a circle of groups, until its topic takes it no longer.
+    """
     for letter in letters:
         copy, headers = copies.get(letter.offset), headers_of(source, letter)
         if copy is None:
             yield Record(0, now_ms, None, None, headers)
         else:
-            yield Record(0, now_ms, copy.key, copy.value, [*headers, *copy.headers])
+            turns = (each for each in earlier_letters(copy) if each[:4:3] == headers[:4:3])
+            gone = {id(header) for turn in turns for header in turn}
+            own = [header for header in copy.headers if id(header) not in gone]
+            yield Record(0, now_ms, copy.key, copy.value, [*headers, *own])
+
+
+def earlier_letters(record: Record) -> list[list[Header]]:
+    """Return the headers of all dead letters that a record has been, the latest first."""
+    found: list[list[Header]] = []
+    for each in record.headers:
+        if each.key == _PREFIX + "topic":
+            found.append([])
+        if found and each.key.startswith(_PREFIX):
+            found[-1].append(each)
+    return found
+
+
+def comes_round(record: Record, topic: str) -> bool:
+    """True if the record is a dead letter of one of `topic`, so a dead letter in this topic would close a circle."""
+    return any(each[0].value == topic.encode() for each in earlier_letters(record))
 
 
 def size_of(record: Record) -> int:
@@ -447,19 +470,40 @@ class _Writing:
 
     async def _write(self, letters: list[DeadLetter]) -> None:
         """Write the dead letters that are not there yet. Raises BrokenSetting and ApiError."""
-        environment, led = self._environment, self._led
+        environment = self._environment
         found = await self._destination()
         if found.leader < 0:
             raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{found.topic}-{found.partition} has no leader")
         missing = await self._not_there(found, letters)
-        copies = await self._copies(missing) if led.config.copies_dead_letters and missing else {}
+        is_copied = self._led.config.copies_dead_letters
+        records_there = await self._copies(missing) if missing and (is_copied or self._may_come_round) else {}
         document = environment.image.topics[found.topic]
         bytes_max = environment.replicas.settings.of(document).config.message_bytes_max
+        copies = records_there if is_copied else {}
         records = records_of(self._source, missing, copies, environment.clock.now_ms())
         offsets = iter(missing)
         for batch in in_batches(records, min(bytes_max, READ_BYTES_MAX)):
             written = [next(offsets).offset for _ in batch]
             await self._append(found, batch, written)
+        self._report_circle(found, sum(comes_round(each, found.topic) for each in records_there.values()))
+
+    @property
+    def _may_come_round(self) -> bool:
+        """True if the source itself has dead letters, perhaps of records of the topic that takes its own ones."""
+        document = self._environment.image.topics.get(self._source.topic)
+        return document is not None and document.configs.get(GROUP_ENABLE) == "true"
+
+    def _report_circle(self, place: Destination, count: int) -> None:
+        counts = self._led.counts
+        if count and not counts.dead_letters_in_circle:
+            log.error(
+                "dead letters of group %s for %s go round: %d of their records are dead letters of the topic %s, to "
+                "which theirs go; errors.deadletterqueue.topic.name of one of the groups must be another topic",
+                *self._names,
+                count,
+                place.topic,
+            )
+        counts.dead_letters_in_circle += count
 
     async def _append(self, place: Destination, batch: Sequence[Record], offsets: list[int]) -> None:
         # They stay doubtful after every error: a leader that is deposed answers NOT_LEADER_OR_FOLLOWER for what it has.

@@ -102,6 +102,8 @@ class DeliveryCounts:
         """The number of tries to write a dead letter that failed, and are made again."""
         self.dead_letters_impossible = 0
         """The number of records that were archived without a dead letter, because the setting is broken."""
+        self.dead_letters_in_circle = 0
+        """The number of dead letters of records that are dead letters of the topic that takes them."""
 
     def deliver(self, acquired: Iterable[Acquired]) -> None:
         """Count records that a member gets."""

@@ -6,7 +6,7 @@ scrape (docs/decisions/lag.md). `group_lag` decides which partitions count.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import groupby
@@ -221,6 +221,36 @@ def share_families(environment: HandlerEnvironment) -> list[Family]:
     return [*_of_groups(environment), *_of_share_partitions(environment)]
 
 
+_COUNTED: Final[Sequence[tuple[str, str, Callable[[DeliveryCounts], int]]]] = (
+    (
+        "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
+        "Number of records that a share group has lost locks of, because their time was over",
+        lambda counts: counts.lock_timeouts,
+    ),
+    (
+        "kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total",
+        "Number of dead letters that were written for a share group",
+        lambda counts: counts.dead_letters,
+    ),
+    (
+        "kafka_server_sharegroupmetrics_deadletterqueue_failedproducerequests_total",
+        "Number of failed tries to write dead letters of a share group; they are written later",
+        lambda counts: counts.dead_letters_failed,
+    ),
+    (
+        "barnabas_share_records_without_dead_letter_total",
+        "Number of records of a share group that were archived without a dead letter, as its setting is broken",
+        lambda counts: counts.dead_letters_impossible,
+    ),
+    (
+        "barnabas_share_dead_letters_in_circle_total",
+        "Number of dead letters of a share group whose records are dead letters of the topic that takes them",
+        lambda counts: counts.dead_letters_in_circle,
+    ),
+)
+"""The names, help texts and values of the counters of each share group."""
+
+
 def _of_groups(environment: HandlerEnvironment) -> list[Family]:
     shares = environment.shares
 
@@ -245,26 +275,7 @@ def _of_groups(environment: HandlerEnvironment) -> list[Family]:
             "Number of records that members of a share group got, for the first time or again",
             partial(_delivered, shares.counts),
         ),
-        family(
-            "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total",
-            "Number of records that a share group has lost locks of, because their time was over",
-            lambda counts: counts.lock_timeouts,
-        ),
-        family(
-            "kafka_server_sharegroupmetrics_deadletterqueue_recordcount_total",
-            "Number of dead letters that were written for a share group",
-            lambda counts: counts.dead_letters,
-        ),
-        family(
-            "kafka_server_sharegroupmetrics_deadletterqueue_failedproducerequests_total",
-            "Number of failed tries to write dead letters of a share group; they are written later",
-            lambda counts: counts.dead_letters_failed,
-        ),
-        family(
-            "barnabas_share_records_without_dead_letter_total",
-            "Number of records of a share group that were archived without a dead letter, as its setting is broken",
-            lambda counts: counts.dead_letters_impossible,
-        ),
+        *(family(*each) for each in _COUNTED),
     ]
 
 
