@@ -19,11 +19,14 @@ from barnabas_operator.manifests.kube_object import NOBODY_ELSE, ClientAccess
 from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access
 from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
+from barnabas_operator.planning.brokers.cluster_checks import read_cluster
 from barnabas_operator.planning.brokers.pods import ExternalAccess
+from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.maintenance_run import MaintenanceEntry, MaintenanceJob, MaintenanceJobSpec
 from barnabas_operator.resources.security import LagExporter
+from barnabas_operator.resources.user import User
 from harness.deadline import wait_for
 from local_kubernetes.apiserver import own_api_server
 from local_kubernetes.control_plane import ControlPlane
@@ -176,6 +179,23 @@ def test_a_release_name_may_look_like_a_number() -> None:
     assert operator["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "2026"
     variables = operator["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "RELEASE", "value": "2026"} in variables
+
+
+def test_the_notes_make_a_secured_cluster_and_its_first_user_without_a_file_of_the_sources() -> None:
+    """Bash reads the commands as a reader pastes them, with a `kubectl` that shows what it would apply."""
+    flags = [f"--namespace={NAMESPACE}", "--dry-run=client", *setting(["watchNamespaces={a,b}", WITHOUT_DEFINITIONS])]
+    notes = ask_helm("install", "barnabas", str(CHART), *flags).stdout.partition("NOTES:")[2]
+    commands = notes[notes.index("kubectl -n a apply") : notes.index("kubectl -n a wait")]
+    shown = subprocess.run(
+        ["bash", "-euc", f"kubectl() {{ cat; }}\n{commands}"], capture_output=True, text=True, check=True
+    )
+    assert shown.stderr == ""
+    cluster, user = YAML(typ="safe").load_all(shown.stdout)
+    declared, problem = read_cluster(cluster)
+    assert (problem, declared.spec.insecure) == (None, False)
+    assert resource_of(User, user).spec.authentication.type == "scram-sha-512"
+    assert set(re.findall(r"kubectl -n (\S+)", notes)) == {NAMESPACE, "a"}
+    assert not re.findall(r"examples/|-f (?!- )\S+", notes)
 
 
 def policies(text: str) -> int:
