@@ -4,8 +4,11 @@ import datetime as dt
 from base64 import b64encode
 from typing import Any
 
+import pytest
+
 from barnabas_operator.certificates.authority import Authority
-from harness.worker_world import World, of_broker, resource
+from barnabas_operator.kube.api import path_of
+from harness.worker_world import World, claim_of, of_broker, resource
 
 ASKS: dict[str, Any] = {
     "listeners": [{"name": "clients", "tls": True, "authentication": {"type": "scram-sha-512"}}],
@@ -42,6 +45,27 @@ async def test_secrets_are_created_even_while_brokers_wait_for_an_address(here: 
     await here.round()
     assert here.api.found("StatefulSet", "one-broker") is None
     assert secrets(here) >= KEPT | {"one-broker-certificates"}
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "a disk that is removed": {"storage": {"volumes": [{"id": 1}]}},
+    "a config that brokers refuse": {"config": {"num.partitions": 0}},
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+async def test_certificates_are_issued_again_whatever_else_of_a_cluster_is_refused(
+    refused: dict[str, Any], here: World
+) -> None:
+    here.api.put(claim_of(0, 0))
+    here.api.put(resource("Cluster", "one", **ASKS))
+    await here.round()
+    body = resource("Cluster", "one", **ASKS, **refused)
+    here.api.put({**body, "metadata": {**body["metadata"], "generation": 2}})
+    del here.api.objects[path_of("Secret", "air", "one-broker-certificates")]
+    await here.round()
+    assert here.said("Cluster", "one")[:2] in (("False", "NotSupported"), ("False", "InvalidConfig"))
+    assert "one-broker-certificates" in secrets(here)
 
 
 async def test_the_status_lists_certificates_of_the_cluster_and_the_first_user_one_to_expire(here: World) -> None:

@@ -23,6 +23,7 @@ from barnabas_operator.planning.brokers.pods import CANNOT_GROW, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import (
     DELETION_PROTECTED,
+    INVALID_CONFIG,
     INVALID_SPEC,
     KUBERNETES_ERROR,
     NOT_SUPPORTED,
@@ -281,9 +282,14 @@ class ClusterWorker:
     async def _leave_alone(
         self, cluster: Cluster, body: Json, resources: BodiesByKind, problem: Refusal | None, why: str
     ) -> float:
-        """Write only statuses for a paused or invalid Cluster; return the seconds until the next reconciliation."""
+        """Write only statuses for a paused or invalid Cluster; return the seconds until the next reconciliation.
+
+        If the whole spec of an invalid Cluster can be read, its Secrets are renewed, too, because certificates expire.
+        """
         await self._resources.wait(resources, why)
         await self._write_status(cluster, body, problem)
+        if problem is not None and problem.reason == INVALID_CONFIG and not cluster.spec.pause:
+            await self._brokers.renew_secrets(cluster)
         return self._settings.drift_s
 
     async def _delete(self, body: Json, resources: BodiesByKind) -> float:

@@ -326,6 +326,12 @@ class BrokerReconciler:
         outcome = await self._step(cluster, pods, state)
         return outcome._replace(waiting=refused or stale_addresses(pods) or outcome.waiting or ungrown)
 
+    async def renew_secrets(self, cluster: Cluster) -> None:
+        """Renew the Secrets if there are brokers, and change nothing else. Raises KubeUnreachable and KubeRefused."""
+        pods = await gather_pods(self._api, cluster, self._nodes)
+        if pods.broker_set is not None:
+            await self.secrets.reconcile(cluster, pods.at_stage(pods.next_stage(cluster)))
+
     async def reconcile_companions(self, cluster: Cluster) -> Refusal | None:
         """Reconcile the lag exporter and the maintenance schedules; return the error to report, or None.
 
