@@ -20,6 +20,7 @@ BODY: dict[str, Any] = {
                 "type": "Ready",
                 "status": "True",
                 "reason": "Reconciled",
+                "message": "",
                 "lastTransitionTime": "2026-11-21T12:00:00Z",
                 "observedGeneration": 1,
             }

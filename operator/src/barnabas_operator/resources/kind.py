@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from msgspec import DecodeError, Meta, Struct
+from msgspec import DecodeError, Meta, Struct, field
 from msgspec import json as msgspec_json
 from msgspec.structs import replace
 
@@ -84,7 +84,8 @@ class Condition(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
     type: Annotated[str, Meta(description="the type of the condition, such as Ready")]
     status: Annotated[Literal["True", "False", "Unknown"], Meta(description="whether the condition holds")]
     reason: Annotated[str, Meta(description="the reason in one word; docs/how-to/troubleshoot.md lists all reasons")]
-    message: Annotated[Message, Meta(description="why, for people")] = ""
+    # A factory, because `omit_defaults` would leave out an empty text, and a `metav1.Condition` always has a message.
+    message: Annotated[Message, Meta(description="why, for people")] = field(default_factory=str)
     last_transition_time: Annotated[str, Meta(description="when the status of the condition last changed")]
     observed_generation: ObservedGeneration | None = None
 

@@ -1,6 +1,7 @@
 """The conditions of a resource: `Ready` is always there, because `kubectl get` shows no other."""
 
 import pytest
+from msgspec import to_builtins
 
 from barnabas_operator.planning.conditions import Refusal, conditions_of
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
@@ -29,6 +30,11 @@ def told(resource: Cluster | Topic, problem: Refusal | None) -> tuple[tuple[str,
 def test_a_resource_is_ready_or_reports_why_not(resource: Cluster | Topic) -> None:
     assert told(resource, None) == (("Ready", "True", "Reconciled", ""),)
     assert told(resource, BROKEN) == (("Ready", "False", "KafkaError", "no"),)
+
+
+def test_a_condition_has_a_message_also_if_there_is_nothing_to_say() -> None:
+    (ready,) = conditions_of(resources(pause=False)[0], None, NOW)
+    assert to_builtins(ready)["message"] == ""
 
 
 @pytest.mark.parametrize("resource", resources(pause=True))
