@@ -296,12 +296,18 @@ CASES: Final = (
         16,
         'resource_namespace="kafka",cluster="main",name="flights"',
     ),
-    Case(
-        "ResourceNotReady",
-        {f'barnabas_resource_state{{{RESOURCE},kind="User",name="alice",reason="NoAuthority"}}': "1x4 0x30"},
-        14,
-        16,
-        'resource_namespace="kafka",cluster="main",kind="User",name="alice"',
+    *(
+        Case(
+            "ResourceNotReady",
+            {
+                f'barnabas_resource_state{{{RESOURCE},kind="{kind}",name="bills",reason="{reason}"}}': "1x4 0x30",
+                f'barnabas_resource_state{{{RESOURCE},kind="{kind}",name="still",reason="Paused"}}': "0x40",
+            },
+            14,
+            16,
+            f'resource_namespace="kafka",cluster="main",kind="{kind}",name="bills"',
+        )
+        for kind, reason in (("User", "NoAuthority"), ("ConsumerGroup", "GroupTypeDiffers"))
     ),
     *(
         Case(
