@@ -16,7 +16,6 @@ from barnabas_operator.resources.consumer_group import ConsumerGroupStatus
 from barnabas_operator.resources.kind import DEAD_LETTERS_ENABLED, Condition, condition_of
 from harness.deadline import PATIENCE_S, wait_for
 from harness.running_up import RunningUp
-from harness.stock_client import StockClient
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "kubernetes" / "work-queue.yaml"
 
@@ -84,6 +83,7 @@ def test_workers_finish_all_tasks_and_put_the_one_that_is_no_number_into_the_dea
     shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     (row,) = (line for line in shown.splitlines() if line.split()[:2] == ["workers", "share"])
     assert row.split()[-1] == "0", shown
-    client = StockClient(up.bootstrap)
-    letters = [value for partition in range(3) for value in client.read("dlq.tasks", partition)]
-    assert letters == [b"no number"], (shown, (tmp_path / "worker.log").read_text(), up.log())
+    command = [sys.executable, str(tmp_path / "letters.py")]
+    letters = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout.splitlines()
+    assert len(letters) == 1, (letters, shown, (tmp_path / "worker.log").read_text(), up.log())
+    assert letters[0].startswith("b'no number' {'__dlq.errors.topic': 'tasks', "), letters
