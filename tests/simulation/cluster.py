@@ -12,7 +12,7 @@ from barnabas_broker.app.log_chores import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node, make_authorizer
 from barnabas_broker.app.wiring import NodeEnvironment, NodeSizes
 from barnabas_broker.handlers.channel import user_principal
-from barnabas_broker.handlers.table import handlers_of
+from barnabas_broker.handlers.table import RAW_HANDLERS, guarded_handler
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
 from barnabas_broker.replication.partition import Partition
@@ -124,7 +124,7 @@ class SimulatedBroker:
             await node.join(lambda _: (endpoint,), UUID(int=cluster.random.getrandbits(128)))
             await node.host()
             self._start_cleaner(host, node)
-            dispatcher = Dispatcher(node.handler_environment, *handlers_of(node.handler_environment))
+            dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, guarded_handler)
             cluster.network.servers[self.name] = Server(host, dispatcher)  # type: ignore[arg-type]
         except (StoreUnavailable, LogDirRefused, ApiError) as error:
             cluster.note(f"{self.name} cannot start: {error}")

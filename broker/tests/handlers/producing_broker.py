@@ -18,7 +18,6 @@ from barnabas_broker.handlers.batch_trust import (
     InvalidOutcome,
 )
 from barnabas_broker.handlers.large_responses import LargeResponses, SharedTurn
-from barnabas_broker.handlers.produce import Appender
 from barnabas_broker.storage.disk.files import PosixFileSystem
 from barnabas_broker.storage.helper import Request, Response
 from barnabas_broker.storage.helper_worker import Worker
@@ -84,7 +83,7 @@ class Client:
     def close(self, reason: str | None = None) -> None:
         self.closed = reason
 
-    def begin(self, *batches: bytes, acks: int = 1, make_appender: type[Appender] = Appender) -> None:
+    def begin(self, *batches: bytes, acks: int = 1) -> None:
         topic = ProduceRequest.TopicProduceData
         partitions = [topic.PartitionProduceData(index=0, records=batch) for batch in batches]
         request = ProduceRequest(
@@ -96,7 +95,7 @@ class Client:
         body = bytearray(request.encode(version=self.version))
         services: Any = self.broker.handler_environment
         where = memoryview(body), 0, len(body)
-        self.give_up = produce.handle(services, self, self.version, 7, *where, make_appender)
+        self.give_up = produce.handle(services, self, self.version, 7, *where)
 
     def answer(self) -> Any:
         frame = bytes(self.answers.pop())  # type: ignore[arg-type]
@@ -124,6 +123,7 @@ class Producing(Broker):
         self.helper: Any = HelperHere()
         self.spawned: list[Coroutine[object, object, None]] = []
         self.handler_environment = SimpleNamespace(
+            authorizer=None,
             replicas=self.replicas,
             image=self.image,
             clock=self.clock,

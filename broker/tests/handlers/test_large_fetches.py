@@ -15,7 +15,6 @@ from fetched_broker import BATCH_BYTES, MANY_PARTITIONS, TOPIC, FetchedBroker
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.handlers.handler_environment import ClientQuotas
-from barnabas_broker.handlers.table import AUTHORIZED_RAW_HANDLERS
 from barnabas_broker.metadata.model import ClientQuotasDocument, EntityQuotas
 from barnabas_broker.replication.follower_sessions import FollowerAnswer
 from barnabas_broker.security.authorizer import Authorizer
@@ -29,7 +28,6 @@ from barnabas_core.loop_turns import InSteps
 from harness.manual_clock import ManualClock
 from harness.soak import size
 
-AUTHORIZED = AUTHORIZED_RAW_HANDLERS[FETCH]
 READS_MAX = 50
 """The most partitions that one turn may read: the clock has time for five steps of eight."""
 REQUESTS = {
@@ -46,7 +44,7 @@ async def test_no_turn_has_a_large_share_of_large_fetches(counts: Any, requests:
     world, calls = FetchedBroker(), CallsOfTurns()
     for _ in range(requests):
         with calls.turn():
-            world.send(world.request(max_wait_ms=0, **counts), AUTHORIZED)
+            world.send(world.request(max_wait_ms=0, **counts))
     while world.answered < requests:
         with calls.turn():
             await asyncio.sleep(0)
@@ -132,7 +130,7 @@ async def test_a_waiting_fetch_returns_no_records_if_its_client_loses_the_right(
     world.handler_environment.authorizer = authorizer
     world.handler_environment.image = SimpleNamespace(topic_name=lambda _: "flights")
     body = world.request()
-    world.send(body, AUTHORIZED)
+    world.send(body)
     denial = AclEntry("User:ANONYMOUS", "*", AclOperation.READ, Permission.DENY)
     authorizer.replace({AclPattern(ResourceType.TOPIC, "flights", PatternType.LITERAL): [denial]})
     assert world.answer is None
@@ -147,7 +145,7 @@ async def test_a_fetch_checks_rights_to_many_topics_in_slices() -> None:
     names = Mock(return_value="flights")
     world.handler_environment.image = SimpleNamespace(topic_name=names)
     body = world.request(topics=MANY_PARTITIONS)
-    world.send(body, AUTHORIZED)
+    world.send(body)
     most = 0
     while world.answer is None:
         before = names.call_count
@@ -214,7 +212,7 @@ async def test_a_fetch_in_turns_gets_the_response_of_one_turn(seed: int, monkeyp
     for large_bytes in (0, len(body)):
         monkeypatch.setattr(fetch, "LARGE_FETCH_BYTES", large_bytes)
         world.answer = None
-        world.send(body, AUTHORIZED)
+        world.send(body)
         await world.turns(lambda: world.answer is not None)
         answers.append(world.answer)
     assert answers[0] == answers[1]
@@ -259,7 +257,7 @@ async def test_a_large_fetch_of_a_follower_is_answered_and_freed_in_turns(
     world.client = Client(listener, "127.0.0.1:5")
     world.handler_environment.followers = SimpleNamespace(answer_in_steps=in_steps)
     world.handler_environment.authorizer = Authorizer([], allow_if_none=may_follow, audit=Mock())
-    world.send(world.request(replica_id=2), AUTHORIZED)
+    world.send(world.request(replica_id=2))
     await world.turns(lambda: world.answer is not None)
     frame = b"".join(part for part in world.answer or () if not isinstance(part, FileSlice))
     answer = parse_replica_fetch_response(memoryview(frame)[4:])

@@ -12,7 +12,7 @@ from producing_broker import Client, Producing, true_batch
 
 from barnabas_broker.handlers.channel import TakesTurns
 from barnabas_broker.handlers.large_responses import LargeResponses
-from barnabas_broker.handlers.produce import BATCHES_AT_ONCE, AuthorizedAppender
+from barnabas_broker.handlers.produce import BATCHES_AT_ONCE
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.security.authorizer import Audit, Authorizer
 from barnabas_core.errors import ErrorCode
@@ -30,8 +30,8 @@ class InTurns:
         clock: Any = SlowClock()
         self.client.turn = LargeResponses(clock, self.broker.timers).turn()
 
-    def begin(self, acks: int = 1, **given: Any) -> Coroutine[object, object, None]:
-        self.client.begin(*BATCHES, acks=acks, **given)
+    def begin(self, acks: int = 1) -> Coroutine[object, object, None]:
+        self.client.begin(*BATCHES, acks=acks)
         return self.broker.spawned.pop()
 
     @property
@@ -119,7 +119,7 @@ def test_nothing_more_is_appended_after_the_connection_has_closed(tmp_path: Path
 def test_rights_are_checked_before_the_first_append(tmp_path: Path, may_write: bool) -> None:
     asked = InTurns(tmp_path)
     asked.broker.handler_environment.authorizer = Authorizer([], allow_if_none=may_write, audit=Audit(ManualClock()))
-    asked.rest_of(asked.begin(make_appender=AuthorizedAppender))
+    asked.rest_of(asked.begin())
     expected = ErrorCode.NONE if may_write else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert {each.error_code for each in asked.client.results()} == {expected}
     assert asked.appended == (len(BATCHES) if may_write else 0)

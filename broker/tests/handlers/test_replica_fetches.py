@@ -57,7 +57,9 @@ def test_a_follower_can_fetch_only_on_its_inter_broker_listener(
 ) -> None:
     followers, sent = Followers(), list[list[Part]]()
     image = SimpleNamespace(brokers=brokers)
-    services = cast(HandlerEnvironment, SimpleNamespace(config=CONFIG, followers=followers, image=image))
+    services = cast(
+        HandlerEnvironment, SimpleNamespace(authorizer=None, config=CONFIG, followers=followers, image=image)
+    )
     channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
     fetch.answer_replica_fetch(services, channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes

@@ -39,6 +39,7 @@ def broker(tmp_path: Path) -> Broker:
 
 def services(broker: Broker) -> Any:
     return SimpleNamespace(
+        authorizer=None,
         replicas=broker.replicas,
         clock=broker.clock,
         timers=broker.clock,

@@ -29,7 +29,7 @@ from barnabas_broker.app.wiring import (
     sasl_listeners,
     socket_settings,
 )
-from barnabas_broker.handlers.table import MESSAGE_HANDLERS, handlers_of, message_handler
+from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, guarded_handler, message_handler
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
@@ -236,7 +236,7 @@ class Broker:
         self._takedown.append(node.stop)
         node.handler_environment.scram = await self._open_scram()
         node.handler_environment.authorizer = make_authorizer(node.config, node.image, self._clock)
-        dispatcher = Dispatcher(node.handler_environment, *handlers_of(node.handler_environment))
+        dispatcher = Dispatcher(node.handler_environment, RAW_HANDLERS, guarded_handler)
         sasl = await self._make_sasl(node)
         counts = {each.name: AuthenticationCounts() for each in self._config.listeners.bound}
         counts.update((each.name, each.counts) for each in sasl)

@@ -3,8 +3,7 @@
 The response consists of encoded headers, and of slices of segment files that the kernel sends. v12 is flexible and adds
 the last fetched epoch; v13 replaces topic names by topic ids. Consumers get no fetch sessions (KIP-227): the session id
 is always 0. A request without min_bytes of records waits in the purgatory; while it waits, only partitions that change
-are read again. With an authorizer, topics that the consumer may not read are refused, and followers without
-ClusterAction.
+are read again. Topics that the consumer may not read are refused, and followers without ClusterAction.
 
 A follower's `replica_id` is its broker id; v15 adds the broker epoch. It reads up to the log end offset, in an
 incremental fetch session (KIP-227). While a response waits, the broker reads further requests from the connection. The
@@ -24,6 +23,7 @@ from barnabas_broker.handlers.large_responses import CloseConnection, SharedTurn
 from barnabas_broker.replication.follower_sessions import NO_SESSION, FollowerAnswer, diverging_epoch
 from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.logs.log import aborted_among
 from barnabas_broker.storage.logs.offset_lookup import last_stable_offset
@@ -48,16 +48,23 @@ from barnabas_core.loop_turns import LARGE_FETCH_BYTES, STEP_ELEMENTS, InSteps
 def answer_replica_fetch(
     environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
 ) -> None:
-    """Respond to a follower as soon as there are new records, or refuse a request on the wrong listener."""
+    """Respond to a follower as soon as there are new records, or refuse it (`may_follow`)."""
 
     def respond(answer: FollowerAnswer) -> None:
         error, session_id, topics = answer
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
-    if channel.client.listener_name == _listener_of(environment, request.replica_id):
+    if may_follow(environment, channel.client, request.replica_id):
         environment.followers.fetch(request, respond)
     else:
         refuse_follower(channel, version, correlation_id)
+
+
+def may_follow(environment: HandlerEnvironment, client: Client, broker_id: int) -> bool:
+    """True if the client has ClusterAction on the cluster, and comes from the inter-broker listener of that broker."""
+    rights = rights_of(environment, client)
+    is_allowed = rights.is_super or rights.may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    return is_allowed and client.listener_name == _listener_of(environment, broker_id)
 
 
 def _listener_of(environment: HandlerEnvironment, broker_id: int) -> str:
@@ -93,7 +100,7 @@ class ConsumerFetch:
     """A consumer's Fetch request with the results so far.
 
     Every partition is read once, and later read again only if it has changed. While the request waits for records, this
-    object is its DelayedOperation.
+    object is its DelayedOperation. Read on each topic is checked when the fetch begins, and again after each wait.
     """
 
     __slots__ = (
@@ -137,16 +144,28 @@ class ConsumerFetch:
             self._reader = _RefusingReader(self._reader, topics)
 
     def begin(self) -> GiveUp | None:
-        """Read the partitions and respond.
+        """Read the partitions that the client may read, and respond.
 
         If the response must wait, return the callback that drops the request if the connection closes.
         """
+        rights = rights_of(self._environment, self._channel.client)
+        if not rights.is_super:
+            self._check_rights(rights)
         self._results = [(topic, []) for topic in self._request.topics]
         for number, (topic, results) in enumerate(self._results):
             for wanted in topic.partitions:
                 results.append(self._read(number, len(results), topic, wanted))
         self._answer_or_wait()
         return self.give_up if self._end_wait is not None else None
+
+    def _check_rights(self, rights: Rights) -> None:
+        """Refuse the topics that the client may not read; a topic without partitions needs no right."""
+        readable, topics = rights.readable, self._request.topics
+        for topic in topics:
+            if (topic.topic_id or topic.name) not in readable:
+                asked = [topic for topic in topics if topic.partitions]
+                self.refuse(lacking(self._environment, rights, AclOperation.READ, asked))
+                return
 
     def give_up(self) -> None:
         """Drop the request of a closed connection; otherwise the request could wait for weeks (max_wait_ms)."""
@@ -188,10 +207,11 @@ class ConsumerFetch:
         return reader.is_urgent or not self._places or reader.bytes_read >= self._request.min_bytes
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Read the partition again, because it has changed.
+        """Check the client's rights, and read the partition again, because it has changed.
 
         Respond and return True if the response has min_bytes of records or an error; otherwise return False.
         """
+        self._take_back()
         self._read_again(self._places[changed])
         if not self._is_enough:
             return False
@@ -199,8 +219,21 @@ class ConsumerFetch:
         return True
 
     def expire(self) -> None:
-        """Respond with the records read so far, because max_wait_ms is over."""
+        """Check the client's rights, and respond with the records read so far, because max_wait_ms is over."""
+        self._take_back()
         self._answer()
+
+    def _take_back(self) -> None:
+        """Refuse topics for which the client has lost Read since the fetch began."""
+        environment, topics = self._environment, self._request.topics
+        rights = rights_of(environment, self._channel.client)
+        if rights.is_super or all((topic.topic_id or topic.name) in rights.readable for topic in topics):
+            return
+        refused = lacking(environment, rights, AclOperation.READ, topics)
+        self.refuse(refused)
+        for topic, results in self._results:
+            if (topic.topic_id or topic.name) in refused:
+                results[:] = [unauthorized(each.partition) for each in results]
 
     def _answer(self) -> None:
         self._end_wait = None  # Break the reference cycle, because gc never collects objects frozen by gc.freeze.
@@ -344,70 +377,7 @@ def unauthorized(index: int) -> FetchResult:
     return FetchResult(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NO_OFFSET, NO_OFFSET, NO_OFFSET, None)
 
 
-def may_follow(environment: HandlerEnvironment, client: Client, broker_id: int) -> bool:
-    """True if the client has ClusterAction on the cluster, and comes from the inter-broker listener of that broker."""
-    is_allowed = rights_of(environment, client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
-    return is_allowed and client.listener_name == _listener_of(environment, broker_id)
-
-
-def answer_follower(
-    environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int, request: FetchRequest
-) -> None:
-    """Answer a follower that has ClusterAction on the cluster, and refuse any other follower."""
-    if rights_of(environment, channel.client).may(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER):
-        answer_replica_fetch(environment, channel, version, correlation_id, request)
-    else:
-        refuse_follower(channel, version, correlation_id)
-
-
-class AuthorizedFetch(ConsumerFetch):
-    """A ConsumerFetch that checks Read on each topic when the fetch begins, and again after each wait."""
-
-    __slots__ = ()
-
-    def begin(self) -> GiveUp | None:
-        """Refuse the topics that the client may not read, and begin the fetch of all others.
-
-        A topic without partitions needs no right.
-        """
-        environment, client = self._environment, self._channel.client
-        assert environment.authorizer is not None, "AuthorizedFetch requires an authorizer"
-        rights = environment.authorizer.rights(client.principal, client.host)
-        for topic in self._request.topics:
-            if (topic.topic_id or topic.name) not in rights.readable:
-                asked = [topic for topic in self._request.topics if topic.partitions]
-                self.refuse(lacking(environment, rights, AclOperation.READ, asked))
-                break
-        return ConsumerFetch.begin(self)
-
-    def try_complete(self, changed: WaitList) -> bool:
-        """Check the client's rights again, and read the partition that has changed.
-
-        If the response now has at least min_bytes of records, or an error, send it and return True. Otherwise return
-        False.
-        """
-        self._take_back()
-        return super().try_complete(changed)
-
-    def expire(self) -> None:
-        """Check the client's rights again, and respond with the records read so far, because max_wait_ms is over."""
-        self._take_back()
-        super().expire()
-
-    def _take_back(self) -> None:
-        """Refuse topics for which the client has lost Read since the fetch began."""
-        environment, topics = self._environment, self._request.topics
-        rights = rights_of(environment, self._channel.client)
-        if all((topic.topic_id or topic.name) in rights.readable for topic in topics):
-            return
-        refused = lacking(environment, rights, AclOperation.READ, topics)
-        self.refuse(refused)
-        for topic, results in self._results:
-            if (topic.topic_id or topic.name) in refused:
-                results[:] = [unauthorized(each.partition) for each in results]
-
-
-class FetchInTurns(AuthorizedFetch):
+class FetchInTurns(ConsumerFetch):
     """A large request of a consumer: topics are refused, partitions read, and results encoded, in several turns.
 
     The request and the results are freed in turns, too, once this object has gone.
@@ -429,7 +399,7 @@ class FetchInTurns(AuthorizedFetch):
         """Return the topics that the client may not read; a topic without partitions needs no right."""
         environment, client, topics = self._environment, self._channel.client, self._request.topics
         refused = set[str | bytes | None]()
-        if environment.authorizer is None:
+        if rights_of(environment, client).is_super:
             return refused
         for begin in range(0, len(topics), STEP_ELEMENTS):
             asked = [topic for topic in topics[begin : begin + STEP_ELEMENTS] if topic.partitions]
@@ -574,16 +544,14 @@ def handle(
     buffer: memoryview,
     body_start: int,
     end: int,
-    make_fetch: Callable[..., ConsumerFetch] = ConsumerFetch,
-    answer_follower: Callable[[HandlerEnvironment, Channel, int, int, FetchRequest], None] = answer_replica_fetch,
 ) -> GiveUp | None:
-    """Pass the request to `answer_follower` if a follower has sent it; begin the fetch if a consumer has sent it."""
+    """Answer a follower, or begin the fetch of a consumer."""
     if end - body_start > LARGE_FETCH_BYTES:
         large = LargeFetch(environment, channel, version, correlation_id)
         environment.attempt(large.answer(buffer, body_start, end))
         return large.give_up
     request = parse_fetch(buffer, body_start, end, version)
     if request.replica_id >= 0:
-        answer_follower(environment, channel, version, correlation_id, request)
+        answer_replica_fetch(environment, channel, version, correlation_id, request)
         return None
-    return make_fetch(environment, channel, request, version, correlation_id).begin()
+    return ConsumerFetch(environment, channel, request, version, correlation_id).begin()

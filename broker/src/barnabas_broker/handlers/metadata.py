@@ -97,9 +97,10 @@ def metadata(
     """
     if context.api_version == 0 and not request.topics:
         request.topics = None
-    if environment.authorizer is None:
+    rights = rights_of(environment, context.client)
+    if rights.is_super:
         return (yield from _visible(environment, context, request))
-    refused = yield from narrow(environment, rights_of(environment, context.client), request)
+    refused = yield from narrow(environment, rights, request)
     return with_refused((yield from _visible(environment, context, request)), "topics", refused)
 
 

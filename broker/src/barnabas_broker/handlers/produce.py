@@ -6,10 +6,10 @@ has very many are appended in several turns of the event loop.
 
 The response may wait for batches whose records must be checked: if the topic recompresses, is compacted or limits the
 timestamps of records, or if `batch_trust` requires the check. The event loop checks small batches, and the helper
-process larger ones. With an authorizer, batches that the client has no right to write are refused.
+process larger ones. Batches that the client has no right to write are refused.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Final
@@ -31,6 +31,7 @@ from barnabas_broker.handlers.pending_produce import (
     refused,
 )
 from barnabas_broker.replication.partition import ANY_ACKS, Partition
+from barnabas_broker.security.authorizer import Rights
 from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.helper import Inspected
 from barnabas_broker.storage.inspection import FIRST_HERE_MAX, RECORDS_HERE_MAX, BatchRefused, is_quick, must_inspect
@@ -82,12 +83,17 @@ class Appender(msgspec.Struct):
     now_ms: int
     looked_at: int = 0
     late: PendingProduce | None = None
+    refused_topics: frozenset[AskedTopicKey] = frozenset()
+    """The topics that the client has no right to write."""
 
     def append_all(self) -> list[ProduceResult] | None:
         """Append or refuse each batch, and return the results in order.
 
         If a batch cannot be appended or acknowledged at once, return None; `late` then sends the response later.
         """
+        rights = rights_of(self.environment, self.channel.client)
+        if not rights.is_super:
+            self._check_rights(rights)
         try:
             results: ProduceResults = list(map(self._append, self.request.batches, count()))
         except BaseException:  # Any error closes the connection, so the batches that still wait must not be appended.
@@ -99,18 +105,26 @@ class Appender(msgspec.Struct):
         self.late.begin(results)
         return None
 
+    def _check_rights(self, rights: Rights) -> None:
+        """Check Write on the topics, unless the client is known to have it on all of them."""
+        writable, topics = rights.writable, self.request.topics
+        for topic in topics:
+            if (topic.topic_id or topic.name) not in writable:
+                self.refused_topics = lacking(self.environment, rights, AclOperation.WRITE, topics)
+                return
+
     async def append_in_turns(self, turn: SharedTurn, late: ProduceInTurns) -> None:
         """Append or refuse the batches in several turns of the event loop, and give the results to `late`.
 
         If the request times out, the rest of the batches is not appended. If the connection closes, `late` has ended.
         """
         try:
-            appender = await self.allowed_in_turns(turn)
+            await self._check_rights_in_turns(turn)
             for place, wanted in enumerate(self.request.batches):
                 await turn.give_way()
                 if not late.may_append(REST):
                     break
-                appender.append_one(wanted, place, late)
+                self._append_one(wanted, place, late)
             self.channel.request_is_read()
             late.rest_is_appended()
         except CloseConnection as reason:
@@ -119,11 +133,19 @@ class Appender(msgspec.Struct):
             self._close(late, "the append of a batch failed with an unexpected error")
             raise
 
-    async def allowed_in_turns(self, turn: SharedTurn) -> "Appender":  # noqa: ARG002  # An authorizer takes turns.
-        """Return an appender that refuses what the client has no right to write: this one, without an authorizer."""
-        return self
+    async def _check_rights_in_turns(self, turn: SharedTurn) -> None:
+        """Check Write on the topics, each with the rights that the client has in its turn."""
+        environment, client, topics = self.environment, self.channel.client, self.request.topics
+        if rights_of(environment, client).is_super:
+            return
+        refused: set[AskedTopicKey] = set()
+        for first in range(0, len(topics), STEP_ELEMENTS):
+            await turn.give_way()
+            some = topics[first : first + STEP_ELEMENTS]
+            refused |= lacking(environment, rights_of(environment, client), AclOperation.WRITE, some)
+        self.refused_topics = frozenset(refused)
 
-    def append_one(self, wanted: ProduceBatch, place: int, late: ProduceInTurns) -> None:
+    def _append_one(self, wanted: ProduceBatch, place: int, late: ProduceInTurns) -> None:
         """Append or refuse one batch of a request that takes turns, and give the result to `late`, if it is known."""
         self.now_ms = self.environment.clock.now_ms()
         result = self._append(wanted, place)
@@ -136,6 +158,8 @@ class Appender(msgspec.Struct):
 
     def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
         topic, number, start, end = wanted
+        if self.refused_topics and (topic.topic_id or topic.name) in self.refused_topics:
+            return self.refused(place, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         batch, partition = self.buffer[start:end], None
         try:
             partition = self.environment.replicas.lookup.find(topic.name, topic.topic_id, number)
@@ -157,7 +181,11 @@ class Appender(msgspec.Struct):
             return self.refused(place, self.environment.replicas.failures.storage_failed(partition, error))
 
     def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
-        failures = self.environment.replicas.failures
+        """Append a transactional batch, if the client has Write on the transactional id."""
+        failures, transactional_id = self.environment.replicas.failures, self.request.transactional_id or ""
+        rights = rights_of(self.environment, self.channel.client)
+        if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+            return self.refused(place, ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
         try:
             header = validate_produced(batch, partition.batch_bytes_max, TRANSACTIONAL_ATTRIBUTES)
             return append_in_transaction(self, partition, batch, header, place)
@@ -344,7 +372,6 @@ def handle(
     buffer: memoryview,
     body_start: int,
     end: int,
-    make_appender: Callable[..., Appender] = Appender,
 ) -> GiveUp | None:
     """Append every batch, and respond with a result for each.
 
@@ -356,7 +383,7 @@ def handle(
     if trust is None:
         trust = channel.trust = environment.trust.of_connection(channel.client.client_id or "")
     now_ms = environment.clock.now_ms()
-    appender = make_appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
+    appender = Appender(environment, channel, request, buffer, version, correlation_id, trust, now_ms)
     if request.only_topic_id is None and max(len(request.batches), len(request.topics)) > BATCHES_AT_ONCE:
         return _append_in_turns(appender)
     results = appender.append_all()
@@ -377,68 +404,3 @@ def _append_in_turns(appender: Appender) -> GiveUp:
     late = appender.answer_in_turns(turn)
     appender.environment.attempt(appender.append_in_turns(turn, late))
     return late.end
-
-
-class AuthorizedAppender(Appender):
-    """An Appender that checks Write on each topic, and on the transactional id of transactional batches."""
-
-    def append_all(self) -> list[ProduceResult] | None:
-        """Append the batches that the client may write, and return the results in order.
-
-        If a batch or its result has to wait, return None; `late` then sends the response.
-        """
-        environment, client = self.environment, self.channel.client
-        assert environment.authorizer is not None, "AuthorizedAppender requires an authorizer"
-        rights = environment.authorizer.rights(client.principal, client.host)
-        for topic in self.request.topics:
-            if (topic.topic_id or topic.name) not in rights.writable:
-                refused = lacking(environment, rights, AclOperation.WRITE, self.request.topics)
-                return self._append_rest(refused) if refused else super().append_all()
-        return super().append_all()
-
-    def _append_rest(self, refused: frozenset[AskedTopicKey]) -> list[ProduceResult] | None:
-        rest = self._refusing(refused)
-        answers = Appender.append_all(rest)
-        self.late = rest.late
-        return answers
-
-    async def allowed_in_turns(self, turn: SharedTurn) -> Appender:
-        """Check Write on each topic, and return an appender that refuses the batches of the other topics."""
-        environment, client = self.environment, self.channel.client
-        refused: set[AskedTopicKey] = set()
-        for first in range(0, len(self.request.topics), STEP_ELEMENTS):
-            await turn.give_way()
-            some = self.request.topics[first : first + STEP_ELEMENTS]
-            refused |= lacking(environment, rights_of(environment, client), AclOperation.WRITE, some)
-        return self._refusing(frozenset(refused)) if refused else self
-
-    def _refusing(self, refused: frozenset[AskedTopicKey]) -> Appender:
-        return _RefusingAppender(
-            self.environment,
-            self.channel,
-            self.request,
-            self.buffer,
-            self.version,
-            self.correlation_id,
-            self.trust,
-            self.now_ms,
-            late=self.late,
-            refused_topics=refused,
-        )
-
-    def _append_in_transaction(self, partition: Partition, batch: memoryview, place: int) -> ProduceResult | None:
-        transactional_id = self.request.transactional_id or ""
-        rights = rights_of(self.environment, self.channel.client)
-        if not rights.may(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
-            return self.refused(place, ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
-        return super()._append_in_transaction(partition, batch, place)
-
-
-class _RefusingAppender(AuthorizedAppender):
-    refused_topics: frozenset[AskedTopicKey] = frozenset()
-
-    def _append(self, wanted: ProduceBatch, place: int) -> ProduceResult | None:
-        topic = wanted[0]
-        if (topic.topic_id or topic.name) in self.refused_topics:
-            return self.refused(place, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        return super()._append(wanted, place)

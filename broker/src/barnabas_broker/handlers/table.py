@@ -14,17 +14,15 @@ not supported in the v0 format, so that the client can send a lower version.
 import functools
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from barnabas_broker.handlers import fetch, produce
 from barnabas_broker.handlers.channel import Channel, MessageHandler, RawHandler
-from barnabas_broker.handlers.fetch import AuthorizedFetch, answer_follower
 from barnabas_broker.handlers.guard import guarded
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
-from barnabas_broker.handlers.produce import AuthorizedAppender
 from barnabas_broker.metadata.documents import FEATURES_KEY
 from barnabas_broker.metadata.model import SUPPORTED
 from barnabas_broker.wire.encoder import api_versions_response, decode_request, encode_response
@@ -117,13 +115,6 @@ RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
     18: answer_api_versions,
 }
 
-AUTHORIZED_RAW_HANDLERS: Final[Mapping[int, RawHandler]] = {
-    0: functools.partial(produce.handle, make_appender=AuthorizedAppender),
-    1: functools.partial(fetch.handle, make_fetch=AuthorizedFetch, answer_follower=answer_follower),
-    18: answer_api_versions,
-}
-"""The handlers that a broker with an authorizer uses instead of RAW_HANDLERS; Produce and Fetch also check rights."""
-
 MODULES: Final[Mapping[str, Mapping[int, str]]] = {
     "metadata": {3: "metadata", 75: "describe_topic_partitions"},
     "cluster": {
@@ -214,15 +205,5 @@ def message_handler(api_key: int) -> MessageHandler:
     return handler
 
 
-class Handlers(NamedTuple):
-    """The handlers of a broker."""
-
-    raw: Mapping[int, RawHandler]
-    message: Callable[[int], MessageHandler]
-
-
-def handlers_of(environment: HandlerEnvironment) -> Handlers:
-    """Return the handlers of a broker; with an authorizer they check rights first."""
-    if environment.authorizer is None:
-        return Handlers(RAW_HANDLERS, message_handler)
-    return Handlers(AUTHORIZED_RAW_HANDLERS, guarded(message_handler))
+guarded_handler: Final = guarded(message_handler)
+"""The function that takes an API key, and returns the handler of the API, which checks the client's rights first."""
