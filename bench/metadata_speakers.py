@@ -66,6 +66,10 @@ class _Led:
         self._speaker.look_again(self.topic_partition)
 
 
+async def _refuses_nothing(broker_id: int) -> bool:  # It has no port.
+    return False
+
+
 class Speaker:
     """One incarnation of a broker."""
 
@@ -95,6 +99,7 @@ class Speaker:
             lambda: config,
             clock,
             timers,
+            _refuses_nothing,
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._isr_changes = IsrChanges(self.writer.change_isr, timers, asyncio.sleep, self._spawn)

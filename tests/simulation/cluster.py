@@ -95,6 +95,7 @@ class SimulatedBroker:
         """Start a new incarnation."""
         if self.host is not None:
             return
+        self.cluster.network.without_power.discard(self.name)
         host = self.host = Host(self.name, self.cluster.loop, self.clock)
         self.cluster.loop.spawn(host, self._live(host))
 
@@ -255,6 +256,9 @@ class _Links:
 
     def open(self, broker_id: int, on_closed: object) -> Connection:
         return self._network.connect(self._host, f"b{broker_id}", on_closed)  # type: ignore[arg-type]
+
+    async def refuses(self, broker_id: int) -> bool:
+        return await self._network.refuses(self._host.name, f"b{broker_id}")
 
 
 class SimulatedCluster:

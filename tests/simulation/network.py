@@ -18,6 +18,7 @@ from barnabas_broker.handlers.batch_trust import ConnectionTrust
 from barnabas_broker.handlers.channel import Client, user_principal
 from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.server.answers import LateAnswer
+from barnabas_broker.server.peer_link import REFUSAL_S
 from barnabas_broker.wire.framing import FileSlice, MalformedRequest, Part
 from simulation.loop import Host, SimulatedLoop
 
@@ -48,6 +49,8 @@ class Network:
         self.loop = loop
         self.random = random
         self.servers: dict[str, Server] = {}
+        self.without_power: set[str] = set()
+        """The names of machines that answer nothing."""
         self.cut: set[tuple[str, str]] = set()
         """The directions (from, to) in which nothing arrives."""
         self.slowness = 1.0
@@ -71,11 +74,20 @@ class Network:
         """End a process: its peers notice, unless its machine is gone, too."""
         server = self.servers.pop(name, None)
         if silently:
+            self.without_power.add(name)
             return
         for channel in list(server.channels) if server is not None else ():
             channel.connection.breaks("reset by peer")
         for connection in [each for each in self.connections if each.source.name == name]:
             connection.close()
+
+    async def refuses(self, source: str, target: str) -> bool:
+        """True if a machine says that no process listens; nothing comes back over a direction that is cut."""
+        await asyncio.sleep(self.delay_s())
+        if target in self.without_power or self.cut & {(source, target), (target, source)}:
+            await asyncio.sleep(REFUSAL_S)
+            return False
+        return target not in self.servers
 
     def connect(self, source: Host, target: str, on_closed: Callable[[str], None]) -> "Connection":
         """Connect a machine to the process at `target`."""

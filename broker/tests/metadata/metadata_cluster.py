@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID
@@ -34,7 +34,12 @@ class Node:
     """One incarnation of a broker: its store, image, membership and controller."""
 
     def __init__(
-        self, store: SqliteStore, registration: BrokerRegistration, clock: ManualClock, config: BrokerConfig
+        self,
+        store: SqliteStore,
+        registration: BrokerRegistration,
+        clock: ManualClock,
+        config: BrokerConfig,
+        refuses: Callable[[int], Awaitable[bool]],
     ) -> None:
         self.broker_id = registration.broker_id
         self.store = store
@@ -44,16 +49,8 @@ class Node:
         self.beats: asyncio.Queue[None] = asyncio.Queue()
         self.held: list[HeldLog] = []
         self.log_ends = LogEnds(self.broker_id, store, self.image, lambda: self.held, lambda: asyncio.sleep(0))
-        self.membership = Membership(
-            store,
-            self.image,
-            registration,
-            HEARTBEAT_MS,
-            SESSION_MS,
-            clock,
-            self._sleep,
-            tell_log_ends=self.log_ends.begin_incarnation,
-        )
+        tell, times = self.log_ends.begin_incarnation, (HEARTBEAT_MS, SESSION_MS)
+        self.membership = Membership(store, self.image, registration, *times, clock, self._sleep, tell_log_ends=tell)
         self.writer = MetadataWriter(
             self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
         )
@@ -72,6 +69,7 @@ class Node:
             lambda: config,
             clock,
             self.timers,
+            refuses,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,10 +129,14 @@ class Node:
 
     async def end(self) -> None:
         """End like a killed process: it reports nothing, and its leases are not renewed."""
+        await self.hang()
+        await self.store.close()
+
+    async def hang(self) -> None:
+        """End, but unseen by the store."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.store.close()
 
     @property
     def epoch(self) -> int:
@@ -159,6 +161,8 @@ class ClusterOfNodes:
         self.clock = ManualClock()
         self.config = parse_broker_config(TIMES | {name.replace("_", "."): value for name, value in settings.items()})
         self.nodes: dict[int, Node] = {}
+        self.refusing: set[int] = set()
+        """The ids of brokers whose machines refuse connections."""
         self._random = random.Random(7)
 
     async def node(self, broker_id: int, *, boot_id: str = "one boot", dirs: Iterable[int] = (1,)) -> Node:
@@ -171,8 +175,11 @@ class ClusterOfNodes:
             directory_ids=tuple(UUID(int=100 * broker_id + number) for number in dirs),
             boot_id=boot_id,
         )
-        self.nodes[broker_id] = Node(store, registration, self.clock, self.config)
+        self.nodes[broker_id] = Node(store, registration, self.clock, self.config, self._refuses)
         return self.nodes[broker_id]
+
+    async def _refuses(self, broker_id: int) -> bool:
+        return broker_id in self.refusing
 
     async def start(self, *broker_ids: int) -> list[Node]:
         """Start brokers one after the other: the first is the controller."""

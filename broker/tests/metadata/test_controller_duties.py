@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from metadata_cluster import HEARTBEAT_MS, SESSION_MS, ClusterOfNodes, a_topic, cluster_at, led
 
 from barnabas_broker.metadata.controller.controller import AWAITED_S
@@ -64,6 +65,32 @@ async def test_another_broker_takes_over_immediately_when_the_controller_dies(cl
     assert second.image.controller_id in (2, 3)
     assert [second.membership.is_controller, third.membership.is_controller].count(True) == 1
     assert second.image.live_brokers() == [2, 3]
+
+
+async def test_leases_end_at_once_if_the_machine_of_a_broker_that_has_answered_refuses_connections(
+    cluster: ClusterOfNodes,
+) -> None:
+    first, second, _ = await cluster.start(1, 2, 3)
+    await cluster.topics(a_topic("t", led(1, 2, 3)))
+    await first.hang()
+    cluster.refusing.add(1)
+    second.controller.suspect(1, first.epoch)
+    await second.until(lambda: second.state("t").leader == 2)
+    assert second.image.controller_id in (2, 3)
+    assert second.image.live_brokers() == [2, 3]
+
+
+@pytest.mark.parametrize(("refuses", "answered"), [(False, 0), (True, None), (True, -1)])
+async def test_the_lease_of_a_broker_that_hangs_or_starts_lasts_until_it_expires(
+    cluster: ClusterOfNodes, refuses: bool, answered: int | None
+) -> None:
+    first, _, third = await cluster.start(1, 2, 3)
+    await third.hang()
+    if refuses:
+        cluster.refusing.add(3)
+    first.controller.suspect(3, None if answered is None else third.epoch + answered)
+    await first.beaten()
+    assert first.image.live_brokers() == [1, 2, 3]
 
 
 async def test_the_controller_notices_a_dead_broker_at_its_next_heartbeat(cluster: ClusterOfNodes) -> None:

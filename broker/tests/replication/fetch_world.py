@@ -90,7 +90,7 @@ class WorldBroker:
         self.folder = folder
         self.environment = LogEnvironment(files, OpenFiles(1000), Trash(), random.Random(0))
         self.partitions: dict[int, Partition] = {}
-        self.suspects: list[int] = []
+        self.suspects: list[tuple[int, int | None]] = []
         self.failures: list[tuple[int, StorageError]] = []
         self.fetchers = Fetchers(
             FetchEnvironment(
@@ -101,7 +101,8 @@ class WorldBroker:
                 world.timers,
                 lambda: world.config,
                 self._storage_failed,
-                self.suspects.append,
+                lambda broker_id, answered_epoch: self.suspects.append((broker_id, answered_epoch)),
+                world.broker_epochs.get,
             )
         )
         self.sessions = FollowerSessions(

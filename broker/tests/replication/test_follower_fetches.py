@@ -177,7 +177,8 @@ def test_a_broken_link_is_opened_again_and_each_failed_try_reports_a_suspect(tmp
     (link,) = world.links
     link.break_("reset")
     world.timers.pass_time(0.1)
-    assert world.brokers[2].suspects == [1, 1, 1]
+    epoch = world.broker_epochs[1]
+    assert world.brokers[2].suspects == 3 * [(1, epoch)]
     world.timers.pass_time(5)
     assert 8 <= len(world.brokers[2].suspects) <= 13
     world.append(0)
@@ -188,10 +189,24 @@ def test_a_broken_link_is_opened_again_and_each_failed_try_reports_a_suspect(tmp
     (link,) = world.links
     link.break_("reset")
     world.timers.pass_time(0.1)
-    assert world.brokers[2].suspects == [1]
+    assert world.brokers[2].suspects == [(1, epoch)]
     world.append(0)
     world.timers.pass_time(ROUND_S)
     assert world.is_equal(0)
+
+
+def test_a_suspect_that_has_registered_again_and_not_answered_yet_is_reported_with_its_former_epoch(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.lead(0, 1)
+    world.timers.pass_time(0.1)
+    former, world.unreachable = world.broker_epochs[1], {1}
+    world.broker_epochs[1] += 1
+    (link,) = world.links
+    link.break_("reset")
+    world.timers.pass_time(0.1)
+    assert set(world.brokers[2].suspects) == {(1, former)}
 
 
 def test_a_leader_that_is_silent_for_the_socket_timeout_is_reported_as_a_suspect(tmp_path: Path) -> None:
@@ -202,7 +217,7 @@ def test_a_leader_that_is_silent_for_the_socket_timeout_is_reported_as_a_suspect
     world.timers.pass_time(2.9)
     assert world.brokers[2].suspects == []
     world.timers.pass_time(0.7)
-    assert set(world.brokers[2].suspects) == {1}
+    assert set(world.brokers[2].suspects) == {(1, world.broker_epochs[1])}
     world.silent.clear()
     world.append(0)
     world.timers.pass_time(4)

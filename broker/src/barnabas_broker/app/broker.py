@@ -33,7 +33,7 @@ from barnabas_broker.handlers.table import MESSAGE_HANDLERS, RAW_HANDLERS, guard
 from barnabas_broker.metadata.documents import MalformedDocument
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
-from barnabas_broker.replication.other_brokers import Links
+from barnabas_broker.replication.other_brokers import PeerNetwork
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, login_between_brokers
 from barnabas_broker.security.sasl.scram_credential import ScramUsers, StoredPasswords
 from barnabas_broker.security.sasl.token_keys import KeysUnavailable, TokenKeys
@@ -314,7 +314,7 @@ class Broker:
             raise CannotStart(str(error)) from error
         return node
 
-    def _make_links(self, image: MetadataImage, config: Callable[[], BrokerConfig]) -> Links:
+    def _make_links(self, image: MetadataImage, config: Callable[[], BrokerConfig]) -> PeerNetwork:
         def address_of(broker_id: int) -> tuple[str, int] | None:
             registration = image.brokers.get(broker_id)
             name = config().listeners.inter_broker

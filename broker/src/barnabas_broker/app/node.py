@@ -49,7 +49,14 @@ from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration, unsupp
 from barnabas_broker.metadata.store.metadata_store import MetadataStore, StoreUnavailable
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.leader_replica import IsrChanges, Purgatory
-from barnabas_broker.replication.other_brokers import ClientDrain, EndOffsets, LeaderPropagation, Links, OfflineReports
+from barnabas_broker.replication.other_brokers import (
+    ClientDrain,
+    EndOffsets,
+    LeaderPropagation,
+    Links,
+    OfflineReports,
+    PeerNetwork,
+)
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager, TopicSettings
 from barnabas_broker.replication.replica_states import ReplicaEnvironment
@@ -226,6 +233,7 @@ class Node:
         self.restorations: Restorations
         self.fetchers: Fetchers
         self.isr_changes: IsrChanges
+        self._links: PeerNetwork
         self._client_drain: ClientDrain
         self._hand_over: Callable[[], Awaitable[None]]
         self._log_ends: LogEndReports
@@ -260,7 +268,7 @@ class Node:
             config.broker_id, self._store, self.image, self.current_config, self._environment.random, clock.now_ms
         )
         purgatory = Purgatory(timers)
-        links = self._environment.make_links(self.image, self.current_config)
+        links = self._links = self._environment.make_links(self.image, self.current_config)
         self._client_drain = ClientDrain(clock, asyncio.sleep)
         self._hand_over = self._make_hand_over(metadata_writer, links)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
@@ -363,8 +371,8 @@ class Node:
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         self.handler_environment.replicas.failures.storage_failed(partition, error)
 
-    def _suspect(self, broker_id: int) -> None:
-        self.controller.suspect(broker_id)
+    def _suspect(self, broker_id: int, answered_epoch: int | None) -> None:
+        self.controller.suspect(broker_id, answered_epoch)
 
     def current_config(self) -> BrokerConfig:
         """Return the current settings, which include dynamic configs."""
@@ -393,8 +401,18 @@ class Node:
             was_clean=logs.was_clean,
             tell_log_ends=self._log_ends.begin_incarnation,
         )
+        self._wire_controller()
+        await self.membership.join()
+        self._give_back = self.membership.leave
+        self._takedown.append(self._give_back)
+        self._supervise()
+        await self.membership.admitted()
+        self._log_ends.admitted()
+
+    def _wire_controller(self) -> None:
+        environment = self._environment
         self.controller = Controller(
-            config.broker_id,
+            self.config.broker_id,
             self._store,
             self.image,
             self.membership,
@@ -402,6 +420,7 @@ class Node:
             self.current_config,
             environment.clock,
             environment.timers,
+            self._links.refuses,
         )
         self.restorations = Restorations(
             self.image,
@@ -409,12 +428,6 @@ class Node:
             lambda: self.membership.is_controller,
             asyncio.sleep,
         )
-        await self.membership.join()
-        self._give_back = self.membership.leave
-        self._takedown.append(self._give_back)
-        self._supervise()
-        await self.membership.admitted()
-        self._log_ends.admitted()
 
     def _supervise(self) -> None:
         feed = image_feed.ImageFeed(self.image, self._store, asyncio.sleep)

@@ -26,7 +26,7 @@ from barnabas_broker.metadata.store.metadata_store import (
 from barnabas_broker.replication.fetch_session import STEPS, FetchEnvironment, LogMover, MoveSteps, Throttle
 from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.follower_sessions import FollowerSessions, LeaderEnvironment
-from barnabas_broker.replication.other_brokers import Links
+from barnabas_broker.replication.other_brokers import Links, PeerNetwork
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.replication.stray_log_policy import assigned_partition, only_topic
@@ -78,7 +78,7 @@ class NodeEnvironment(NamedTuple):
     open_files_max: int
     boot_id: str
     inspector: BatchInspector
-    make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], Links]
+    make_links: Callable[[MetadataImage, Callable[[], BrokerConfig]], PeerNetwork]
     sizes: NodeSizes = NodeSizes()
     is_cached: Callable[[FileSlice], bool] = lambda _: True
     """A function that returns True if a slice of a file can be read without waiting for a disk."""
@@ -166,7 +166,7 @@ def make_fetchers(
     current_config: Callable[[], BrokerConfig],
     links: Links,
     storage_failed: Callable[[Partition, StorageError], object],
-    on_suspect: Callable[[int], object],
+    on_suspect: Callable[[int, int | None], object],
 ) -> Fetchers:
     """Make the fetchers, which do not fetch yet."""
     broker_id = current_config().broker_id
@@ -180,6 +180,7 @@ def make_fetchers(
             current_config,
             storage_failed,
             on_suspect,
+            image.registered_epoch,
         )
     )
 

@@ -115,8 +115,13 @@ class FetchEnvironment(NamedTuple):
 
     A temporary error, such as a full disk, takes nothing offline.
     """
-    on_suspect: Callable[[int], object]
-    """Report that the connection to a broker failed, so that the controller checks whether the broker is alive."""
+    on_suspect: Callable[[int, int | None], object]
+    """Report that the connection to a broker failed, so that the controller checks whether the broker is alive.
+
+    The second argument is the broker epoch of the incarnation that has answered last; None if none has.
+    """
+    epoch_of: Callable[[int], int | None]
+    """Return the registered epoch of a broker."""
 
 
 class Followed:

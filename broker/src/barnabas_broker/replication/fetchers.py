@@ -42,6 +42,10 @@ class Fetcher:
         self._client_id = f"broker-{environment.broker_id}-fetcher"
         self.session = FetchSession(leader_id, environment, throttle, self._wake)
         self._link: Link | None = None
+        self._link_epoch: int | None = None
+        """The registered broker epoch of the leader when the connection was opened."""
+        self._answered_epoch: int | None = None
+        """The epoch of the connection that was last answered, so that the leader has listened in it; None before."""
         self._next_number = 1
         self._broker_epoch = NO_EPOCH
         self._sent_s: deque[float] = deque()
@@ -95,6 +99,7 @@ class Fetcher:
             return
         if self._link is None:
             self._link = self._environment.links.open(self.leader_id, self._broke)
+            self._link_epoch = self._environment.epoch_of(self.leader_id)
         under_way = len(self._sent_s)
         is_second = under_way < REQUESTS_MAX and self.session.has_news and self.session.session_id != NO_SESSION
         if under_way == 0 or is_second:
@@ -136,6 +141,7 @@ class Fetcher:
         if response.correlation_id != number & 0x7FFFFFFF:
             self._broke(f"the correlation id {response.correlation_id} does not match the request {number}")
             return
+        self._answered_epoch = self._link_epoch
         if self.session.arrived(number, response):
             self._failures = 0
             if not self._is_taking_over:
@@ -159,7 +165,7 @@ class Fetcher:
         level = logging.DEBUG if self._failures else logging.INFO
         log.log(level, "the connection to broker %d failed: %s", self.leader_id, reason)
         self._drop_link()
-        self._environment.on_suspect(self.leader_id)
+        self._environment.on_suspect(self.leader_id, self._answered_epoch)
         self._ask_later()
 
     def _drop_link(self) -> None:

@@ -67,6 +67,14 @@ class Links(Protocol):
         ...
 
 
+class PeerNetwork(Links, Protocol):
+    """The network between brokers."""
+
+    async def refuses(self, broker_id: int) -> bool:
+        """True if the machine of a broker refuses connections: no process listens at the registered address."""
+        ...
+
+
 class RequestLink:
     """A connection to one broker that sends one request at a time; the creator has to close it."""
 

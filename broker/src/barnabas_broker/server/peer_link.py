@@ -23,6 +23,7 @@ from barnabas_core.errors import ErrorCode
 from barnabas_core.loop_turns import RECEIVED_BYTES
 
 LOGIN_S: Final = 10.0
+REFUSAL_S: Final = 1.0
 FRAME_BYTES_MAX: Final = 64 * 1024
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
@@ -135,6 +136,21 @@ class PeerLinks:
     def open(self, broker_id: int, on_closed: OnClosed) -> "PeerLink":
         """Return a link that connects to the broker's current address."""
         return PeerLink(self._loop, broker_id, self._address_of(broker_id), on_closed, self._tls(), self._login)
+
+    async def refuses(self, broker_id: int) -> bool:
+        """True if no process listens at the broker's current address; False if nobody answers within REFUSAL_S."""
+        address = self._address_of(broker_id)
+        if address is None:
+            return False
+        try:
+            async with asyncio.timeout(REFUSAL_S):
+                made = await connect(self._loop, address)
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        made.close()
+        return False
 
 
 class PeerLink:

@@ -7,7 +7,7 @@ is a compare-and-set.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -26,7 +26,7 @@ from barnabas_broker.metadata.controller.partition_changes import PartitionChang
 from barnabas_broker.metadata.documents import ImageChange, broker_key
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import NO_LOG, KnownEnds, PastIncarnations
-from barnabas_broker.metadata.membership.membership import BROKER_LEASES, Membership
+from barnabas_broker.metadata.membership.membership import BROKER_LEASES, Membership, holder_of
 from barnabas_broker.metadata.model import BrokerRegistration, LogEnd, PartitionState, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Lease, MetadataStore, StoreUnavailable
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
@@ -184,8 +184,12 @@ class Controller:
     """The controller task of a broker.
 
     `run` runs on every broker. On a broker that is not the controller, `run` does only two things. After a call of
-    `suspect`, `run` fences brokers whose leases have ended. When the controller is fenced or not registered, `run`
-    tries to take the controller lease.
+    `suspect`, `run` ends the leases of brokers that have died, and fences brokers whose leases have ended. When the
+    controller is fenced or not registered, `run` tries to take the controller lease.
+
+    A suspect has died if it has answered, and now its machine refuses connections to the port between brokers. A
+    machine that hangs, is away, or is behind a broken network refuses nothing, and a broker that starts has not
+    answered: their leases go on until they expire.
     """
 
     def __init__(
@@ -198,7 +202,10 @@ class Controller:
         config: Callable[[], BrokerConfig],
         clock: Clock,
         timers: Timers,
+        refuses: Callable[[int], Awaitable[bool]],
     ) -> None:
+        """Create the controller; `refuses` tells for a broker id if the broker's machine refuses connections."""
+        self._refuses = refuses
         self._broker_id = broker_id
         self._store = store
         self._image = image
@@ -216,7 +223,8 @@ class Controller:
         self._controls = False
         self._restart: Restart | None = None
         """The wait after a restart of all brokers, until it is over."""
-        self._suspicious = False
+        self._suspects: dict[int, int | None] = {}
+        """The arguments of `suspect`, until they are checked."""
         self._brokers_changed = True
         self._beat = False
         """True if a heartbeat is due. The controller checks the leases of brokers at every heartbeat."""
@@ -229,14 +237,15 @@ class Controller:
         """Return a value that changes whenever the loop in `run` completes an iteration or writes changes."""
         return self._passes, self._transitions.rounds, self._partitions.rounds
 
-    def suspect(self, broker_id: int) -> None:
-        """Wake `run`, which fences the brokers whose leases have ended.
+    def suspect(self, broker_id: int, answered_epoch: int | None = None) -> None:
+        """Wake `run`, which fences a broker that has died, and those whose leases have ended.
 
-        This broker has lost a connection to the broker `broker_id`, which may therefore have died.
+        This broker has lost a connection to the broker `broker_id`, which may therefore have died. `answered_epoch` is
+        the broker epoch of the incarnation that has answered last; None if none has.
         """
         registration = self._image.brokers.get(broker_id)
         if registration is not None and not registration.fenced:
-            self._suspicious = True
+            self._suspects[broker_id] = answered_epoch
             self._woken.set()
 
     async def run(self) -> None:
@@ -280,9 +289,14 @@ class Controller:
         self._woken.set()
 
     async def _look(self) -> None:
-        if self._suspicious:
-            await self._fence(*await self._registrations_and_leases())
-            self._suspicious = False
+        if self._suspects:
+            suspects, self._suspects = self._suspects, {}
+            try:
+                await self._end_leases(suspects)
+                await self._fence(*await self._registrations_and_leases())
+            except StoreUnavailable:
+                self._suspects = suspects | self._suspects
+                raise
         if self._vouches():
             await self._membership.renew()
         if not self._membership.is_controller and self._controller_is_gone():
@@ -302,6 +316,16 @@ class Controller:
     def _controller_is_gone(self) -> bool:
         registration = self._image.brokers.get(self._image.controller_id)
         return registration is None or registration.fenced
+
+    async def _end_leases(self, suspects: Mapping[int, int | None]) -> None:
+        """End the leases of suspects that have died, so that nobody waits until they expire."""
+        live = [self._image.brokers[each] for each in suspects if each in self._image.live]
+        answered = [each for each in live if each.broker_epoch == suspects[each.broker_id]]
+        dead = {holder_of(each) for each in answered if await self._refuses(each.broker_id)}
+        for lease in await self._store.leases("") if dead else ():
+            if lease.holder in dead:
+                log.warning("%s has died, because its port refuses connections: its lease %s ends", *lease[1::-1])
+                await self._store.release_lease(lease)
 
     def _vouches(self) -> bool:
         """True if the controller starts again while brokers are alive, and this broker must show it (`Restart`).

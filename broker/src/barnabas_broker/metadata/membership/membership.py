@@ -137,6 +137,11 @@ async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None
     """Report nothing, because a broker without logs has no log end offsets."""
 
 
+def holder_of(registration: BrokerRegistration) -> str:
+    """Return the name under which a process of a broker holds its leases."""
+    return f"broker {registration.broker_id}, incarnation {registration.incarnation_id}"
+
+
 class Membership:
     """The membership of a broker in the cluster.
 
@@ -171,7 +176,7 @@ class Membership:
         self._attempts = session_ms // heartbeat_ms + 2
         self._clock = clock
         self._sleep = sleep
-        self._holder = f"broker {registration.broker_id}, incarnation {registration.incarnation_id}"
+        self._holder = holder_of(registration)
         self._lease: Lease | None = None
         self._controller_lease: Lease | None = None
         self._controller_expires_at_ms: int | None = None
