@@ -58,7 +58,7 @@ TIMERS_ORDER: Final = "__lt__"
 BOUNDS: Final = {
     "Produce, acks=1": 1_200,
     "Produce, acks=all of three replicas": 2_160,
-    "  fetches of the two followers, at the leader": 5_610,
+    "  fetches of the two followers, at the leader": 5_620,
     "  appends of the two followers": 4_460,
     "Fetch of the newest batch": 2_060,
 }

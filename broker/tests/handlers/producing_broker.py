@@ -55,6 +55,7 @@ class Client:
         self.client = channel.Client("PLAINTEXT", "127.0.0.1:5", client_id)
         self.trust: ConnectionTrust | None = None
         self.turn: SharedTurn | None = None
+        self.when_closed: list[Callable[..., object]] = []
         self.is_read = False
         self.is_muted = False
         self.answers: list[Part] = []

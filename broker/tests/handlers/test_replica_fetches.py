@@ -52,17 +52,24 @@ def registered(listener: str) -> BrokerRegistration:
         ({3: registered("CLIENTS")}, "CLIENTS", False),
     ],
 )
-def test_a_follower_can_fetch_only_on_its_inter_broker_listener(
+def test_a_follower_can_fetch_only_on_its_inter_broker_listener_and_is_a_suspect_when_its_connection_closes(
     brokers: dict[int, BrokerRegistration], listener: str, passes: bool
 ) -> None:
-    followers, sent = Followers(), list[list[Part]]()
-    image = SimpleNamespace(brokers=brokers)
-    services = cast(
-        HandlerEnvironment, SimpleNamespace(authorizer=None, config=CONFIG, followers=followers, image=image)
+    followers, sent, suspects = Followers(), list[list[Part]](), list[tuple[int, int]]()
+    parts: Any = SimpleNamespace(
+        authorizer=None,
+        config=CONFIG,
+        followers=followers,
+        image=SimpleNamespace(brokers=brokers),
+        suspect=lambda *each: suspects.append(each),
     )
-    channel = cast(Channel, SimpleNamespace(client=Client(listener, "127.0.0.1:5"), respond=sent.append))
-    fetch.answer_replica_fetch(services, channel, 17, 7, REQUEST)
+    client = Client(listener, "127.0.0.1:5")
+    channel = cast(Channel, SimpleNamespace(client=client, respond=sent.append, when_closed=[]))
+    fetch.answer_replica_fetch(cast(HandlerEnvironment, parts), channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes
+    for each in channel.when_closed:
+        each(channel)
+    assert suspects == [(REQUEST.replica_id, REQUEST.replica_epoch)] * passes
     frames = [b"".join(bytes(part) for part in parts if not isinstance(part, FileSlice)) for parts in sent]
     errors = [parse_replica_fetch_response(memoryview(frame)[4:]).error for frame in frames]
     assert errors == [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * (not passes)

@@ -62,6 +62,7 @@ class FetchedBroker:
         self.client = Client("PLAINTEXT", "127.0.0.1:5")
         self.trust: ConnectionTrust | None = None
         self.turn: SharedTurn | None = None
+        self.when_closed: list[Callable[..., object]] = []
         self.last_turn: SharedTurn | None = None
         self.answer: list[Part] | None = None
         self.answered = 0
@@ -70,6 +71,7 @@ class FetchedBroker:
         self.most_in_a_turn = self.most_freed = 0
         self.handler_environment: Any = SimpleNamespace(
             authorizer=None,
+            suspect=lambda *_: None,
             quotas=SimpleNamespace(are_set=False),
             replicas=SimpleNamespace(
                 lookup=SimpleNamespace(find=lambda name, topic_id, number: self.partitions[number])

@@ -29,11 +29,13 @@ class Cluster:
         self.muted: list[float] = []
         self.sent: list[Any] = []
         self.environment: Any = SimpleNamespace(
+            suspect=lambda *_: None,
             quotas=ClientQuotas(image, ManualClock(), None if inter_broker == "CLIENTS" else inter_broker),
             authorizer=authorizer,
             config=SimpleNamespace(listeners=SimpleNamespace(inter_broker=inter_broker)),
         )
         self.connection: Any = SimpleNamespace(
+            when_closed=[],
             client=Client("CLIENTS", "10.0.0.1:1", "c", "User:eve"),
             answers=SimpleNamespace(mute=self.muted.append),
             respond=self.sent.extend,

@@ -272,8 +272,7 @@ class Node:
         self._client_drain = ClientDrain(clock, asyncio.sleep)
         self._hand_over = self._make_hand_over(metadata_writer, links)
         replicas = self._wire_replicas(logs, metadata_writer, purgatory, links)
-        producer_ids = ProducerIds(metadata_writer.allocate_producer_ids)
-        world = self._coordinator_world(replicas, links, producer_ids, metadata_writer)
+        world = self._coordinator_world(replicas, links, metadata_writer)
         transactions, share_state = make_transactions(world), make_share_state(world)
         self._takedown += [transactions.close, share_state.persister.close]
         self.handler_environment = HandlerEnvironment(
@@ -288,6 +287,7 @@ class Node:
             fetchers=self.fetchers,
             followers=make_follower_sessions(self._environment, self.image, self.current_config, replicas),
             isr_changes=self.isr_changes,
+            suspect=self._suspect,
             end_offsets=EndOffsets(config.broker_id, links, self.image, asyncio.timeout),
             purgatory=purgatory,
             mover=make_mover(self._environment, self.current_config, logs, replicas, self.supervisor.spawn),
@@ -327,7 +327,7 @@ class Node:
         return partial(hand_over, broker_id, self.image, metadata_writer, propagation, self._client_drain)
 
     def _coordinator_world(
-        self, replicas: ReplicaManager, links: Links, producer_ids: ProducerIds, metadata_writer: MetadataWriter
+        self, replicas: ReplicaManager, links: Links, metadata_writer: MetadataWriter
     ) -> CoordinatorWorld:
         return CoordinatorWorld(
             self.config,
@@ -336,7 +336,7 @@ class Node:
             self._environment.timers,
             replicas,
             links,
-            producer_ids,
+            ProducerIds(metadata_writer.allocate_producer_ids),
             self.pause_detection.is_awake,
             self._environment.new_id,
             self.supervisor.attempt,

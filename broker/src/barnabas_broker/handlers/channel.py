@@ -97,6 +97,8 @@ class Channel(Protocol):
 
     turn: "SharedTurn | None"
     """The turns of the event loop in which the current request is handled; None for a request handled at once."""
+    when_closed: list[Callable[..., object]]
+    """The functions to call once, with the connection, when the connection closes."""
 
     def request_is_read(self) -> None:
         """Free the bytes of the current request, which took turns.

@@ -14,6 +14,7 @@ its results.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -55,9 +56,28 @@ def answer_replica_fetch(
         channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
     if may_follow(environment, channel.client, request.replica_id):
+        if request.session_id == NO_SESSION:
+            _watch(environment, channel, request)
         environment.followers.fetch(request, respond)
     else:
         refuse_follower(channel, version, correlation_id)
+
+
+def _watch(environment: HandlerEnvironment, channel: Channel, request: FetchRequest) -> None:
+    """Report the follower as a suspect when its connection closes: it may be in sync while it leads nothing."""
+    report = _Closed(environment.suspect, request.replica_id, request.replica_epoch)
+    if report not in channel.when_closed:
+        channel.when_closed.append(report)
+
+
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    suspect: Callable[[int, int | None], object]
+    broker_id: int
+    broker_epoch: int
+
+    def __call__(self, _: object) -> None:
+        self.suspect(self.broker_id, self.broker_epoch)
 
 
 def may_follow(environment: HandlerEnvironment, client: Client, broker_id: int) -> bool:
@@ -523,6 +543,7 @@ class LargeFetch:
             refuse_follower(self._channel, version, self._correlation_id)
             self._respond([])
         else:
+            _watch(environment, self._channel, request)
             error, session_id, topics = await turn.run(environment.followers.answer_in_steps(request))
             steps = fetch_response_in_steps(self._correlation_id, version, topics, session_id, error)
             self._respond(await turn.run(steps))

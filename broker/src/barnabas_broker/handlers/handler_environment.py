@@ -459,6 +459,8 @@ class HandlerEnvironment:
     fetchers: Fetchers
     followers: FollowerSessions
     isr_changes: IsrChanges
+    suspect: Callable[[int, int | None], object]
+    """Report that a connection to or from a broker was lost, with the broker epoch of its incarnation."""
     end_offsets: EndOffsets
     purgatory: Purgatory
     mover: LogMover

@@ -222,7 +222,7 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 class _ThrottledChannel:
     """A channel for the response to one request; the function `telling` writes the throttle time into the response."""
 
-    __slots__ = ("_connection", "_telling", "client", "close", "request_is_read", "turn")
+    __slots__ = ("_connection", "_telling", "client", "close", "request_is_read", "turn", "when_closed")
 
     def __init__(self, connection: Connection, telling: Callable[[list[Part]], list[Part]]) -> None:
         self._connection = connection
@@ -231,6 +231,7 @@ class _ThrottledChannel:
         self.close = connection.close
         self.turn: SharedTurn | None = connection.turn
         self.request_is_read = connection.request_is_read
+        self.when_closed = connection.when_closed
 
     @property
     def trust(self) -> ConnectionTrust | None:
