@@ -30,8 +30,8 @@ except ModuleNotFoundError as missing:
     sys.exit(f"the package {missing.name} is not installed: run `make venv`, then `make demo`")
 
 from barnabas_operator.app.child_process import MemoryBroken, read_status
-from barnabas_operator.app.output import console, number, table
-from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.app.cluster_options import console, number, table
+from barnabas_operator.planning.cluster_state import DesiredState
 from barnabas_operator.resources.kind import READY, condition_of
 
 QUICKSTART: Final = Path(__file__).resolve().parent / "quickstart"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from barnabas_kafka.connection import connected_client
-from barnabas_operator.kafka.group_looks import GroupLooks
+from barnabas_operator.kafka.group_admin import GroupLooks
 from barnabas_operator.planning.groups.group_status import demand_of
-from barnabas_operator.planning.groups.observed_group import NOT_FOUND
+from barnabas_operator.planning.groups.reset_plan import NOT_FOUND
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Memory, decide
 from barnabas_operator.resources.consumer_group import ScaleTarget, Scaling
 from harness.cluster import RunningCluster, barnabas_cluster

@@ -10,16 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_core.topic_partition import TopicPartition as Partition
-from barnabas_kafka.asking import Asking
+from barnabas_kafka.asking import Asking, ConsumerGroupDescribeRequest
 from barnabas_kafka.connection import connected_client
-from barnabas_kafka.consumer_groups import ConsumerGroupDescribeRequest
 from barnabas_lag.kafka.groups import read_chosen
 from barnabas_lag.kafka.offsets import OffsetsRetention
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import gather_report
 from barnabas_operator.kafka.group_admin import GroupAdmin
-from barnabas_operator.planning.groups.observed_group import Committed
+from barnabas_operator.planning.groups.reset_plan import Committed
 from drivers.broker_under_test import KEPT_FOR_EVER, PROPERTIES, check_end, prepare_server
 from harness.deadline import PATIENCE_S
 from harness.running_exporter import RunningExporter

@@ -11,7 +11,7 @@ from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition as Where
 from barnabas_kafka.connection import connected_client
 from barnabas_operator.kafka.group_admin import GroupAdmin, Refused
-from barnabas_operator.planning.groups.observed_group import Committed
+from barnabas_operator.planning.groups.reset_plan import Committed
 from drivers.interface import Client, Message
 from drivers.librdkafka import LibrdkafkaClient
 from harness.deadline import PATIENCE_S, wait_for

@@ -19,8 +19,8 @@ from barnabas_jobs.kafka.topics import Cluster as Jobs
 from barnabas_jobs.kafka.writer import CONSUMER, NotWritten, TopicWriter
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
+from barnabas_lag.app.main import Clocks, Rounds
 from barnabas_lag.app.options import parse
-from barnabas_lag.app.rounds import Clocks, Rounds
 from barnabas_operator.planning.brokers.broker_security import SCRAM
 from barnabas_operator.planning.object_names import FOLDER
 from barnabas_operator.planning.users.user_plan import (

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 from barnabas_core.conventions import WebFiles
-from barnabas_operator.app.operator_parts import Operator, webhook_server
+from barnabas_operator.app.operator import Operator, webhook_server
 from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_web.visitors import Protection
 from local_kubernetes.certificates import Identity

@@ -10,14 +10,14 @@ import pytest
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status, TopicLag
-from barnabas_operator.kafka.group_looks import Looked
-from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen
+from barnabas_operator.kafka.group_admin import Looked
+from barnabas_operator.planning.groups.reset_plan import NOT_FOUND, GroupSeen
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.look_worker import LookWorker
+from barnabas_operator.reconcile.reconcile_parts import LookWorker
 from barnabas_operator.reconcile.worker_environment import Bodies, OperatorSettings
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.schema_check import resource_of
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.object_names import MAINTENANCE_JOB_LABEL, driver_name, run_labels
-from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
+from barnabas_operator.reconcile.reconcile_parts import LookWorker
 from barnabas_operator.reconcile.worker_environment import Bodies, OperatorSettings
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.schema_check import resource_of
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import looking, resource

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from barnabas_operator.admission.webhook import DryRunCall, Preview, StateOf, answer
+from barnabas_operator.admission import DryRunCall, Preview, StateOf, answer
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.kind import Json
 

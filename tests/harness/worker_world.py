@@ -13,16 +13,17 @@ from barnabas_kafka.security import IN_CLEAR
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import REVISION
-from barnabas_operator.leader_election.election import ALONE, NO_OUTAGES, ApiOutages, Leadership
+from barnabas_operator.leader_election import ALONE, NO_OUTAGES, ApiOutages, Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_worker import ClusterWorker
-from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
 from barnabas_operator.reconcile.worker_environment import (
+    FINALIZER,
     Bodies,
     Connect,
     OperatorSettings,
     ReconcilerEnvironment,
+    StatusWriter,
     WorkerEnvironment,
 )
 from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from barnabas_lag.exposition.families import CATALOGUE
+from barnabas_lag.exposition import CATALOGUE
 from barnabas_operator.observed.operator_metrics import STRIMZI
 from monitoring.metrics_told import Told, broker_metrics, exporter_metrics, operator_metrics
 from monitoring.origins import ORIGINS

@@ -17,9 +17,8 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.wire.records import Record, encode_batch
-from barnabas_lag.exposition.families import CATALOGUE
-from barnabas_lag.exposition.own_metrics import OwnMetrics
-from barnabas_operator.leader_election.election import Leadership
+from barnabas_lag.exposition import CATALOGUE, OwnMetrics
+from barnabas_operator.leader_election import Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.resources.kind import OFFSETS_RESET, READY, SCALING_ACTIVE, WITHIN_OBJECTIVE, Key

@@ -6,8 +6,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from barnabas_operator.manifests.cluster_objects import lag_exporter_objects
 from barnabas_operator.manifests.kube_object import MONITORING, NOBODY_ELSE, KubeObject, pod_monitor
-from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.security import LagExporter

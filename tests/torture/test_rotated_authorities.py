@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from barnabas_operator.certificates.authority import certificates_in, has_issued
+from barnabas_operator.certificates import certificates_in, has_issued
 from barnabas_operator.planning.brokers.authorities import RENEW, REPLACE, STEP
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, plan_secrets
 from barnabas_operator.planning.brokers.pods import ExternalAccess

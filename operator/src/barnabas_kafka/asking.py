@@ -1,13 +1,17 @@
 """Send requests to many brokers at once; a broker that does not respond does not affect the others."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from itertools import islice, zip_longest
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kafka.errors import IncompatibleBrokerVersion, KafkaError, for_code
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.api_message import ApiMessage
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
 
 from barnabas_core.errors import ErrorCode
+from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 
 Request = Any
@@ -131,3 +135,238 @@ async def _outcome(future: Any) -> Answer | KafkaError:
         return await future
     except KafkaError as error:
         return error
+
+
+Item = TypeVar("Item")
+
+GROUPS_A_REQUEST: Final = 100
+PARTITIONS_A_REQUEST: Final = 2_000
+MANY_GROUPS_VERSION: Final = 8
+"""The first version of OffsetFetch for many groups (KIP-709); later versions are not used, because version 10 replaces
+topic names by topic ids."""
+OFFSET_VERSION: Final = 1
+"""The lowest usable version of ListOffsets, because version 0 returns lists of offsets."""
+
+
+ISOLATION_VERSION: Final = 2
+"""The first version of ListOffsets with an isolation level."""
+
+
+def describe_groups(group_ids: Iterable[str]) -> list[Any]:
+    """Return the requests that describe the groups and their members."""
+    return [DescribeGroupsRequest(groups=list(some)) for some in batches(group_ids, GROUPS_A_REQUEST)]
+
+
+def fetch_offsets(group_ids: Iterable[str], *, many: bool) -> list[Any]:
+    """Return the requests for all committed offsets of groups.
+
+    A request is for one group, or for up to GROUPS_A_REQUEST groups if `many` is True.
+    """
+    if many:
+        of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+        return [
+            OffsetFetchRequest(
+                groups=[of_group(group_id=each, topics=None) for each in some],
+                min_version=MANY_GROUPS_VERSION,
+                max_version=MANY_GROUPS_VERSION,
+            )
+            for some in batches(group_ids, GROUPS_A_REQUEST)
+        ]
+    return [
+        OffsetFetchRequest(group_id=each, topics=None, min_version=2, max_version=MANY_GROUPS_VERSION - 1)
+        for each in group_ids
+    ]
+
+
+def list_offsets(timestamps_ms: Mapping[TopicPartition, int], *, committed: bool = False) -> list[Any]:
+    """Return the ListOffsets requests for partitions, each with a timestamp or the code of the start or end offset.
+
+    With `committed`, the end is the last stable offset (read_committed).
+    """
+    of_topic = ListOffsetsRequest.ListOffsetsTopic
+    of_partition = of_topic.ListOffsetsPartition
+    requests = []
+    for some in batches(timestamps_ms.items(), PARTITIONS_A_REQUEST):
+        topics: dict[str, list[Any]] = {}
+        for (topic, number), timestamp_ms in some:
+            topics.setdefault(topic, []).append(of_partition(partition_index=number, timestamp=timestamp_ms))
+        asked = [of_topic(name=name, partitions=parts) for name, parts in topics.items()]
+        version = ISOLATION_VERSION if committed else OFFSET_VERSION
+        requests.append(ListOffsetsRequest(isolation_level=int(committed), topics=asked, min_version=version))
+    return requests
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield the items in order, in lists of at most `size`."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+CONSUMER: Final = "consumer"
+"""The type of a group of the consumer protocol, in ListGroups."""
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request for groups of the consumer protocol and their members."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+def describe_consumer_groups(group_ids: Iterable[str]) -> list[Any]:
+    """Return the requests that describe groups of the consumer protocol and their members."""
+    request: Any = ConsumerGroupDescribeRequest
+    return [
+        request(group_ids=some, include_authorized_operations=False) for some in batches(group_ids, GROUPS_A_REQUEST)
+    ]
+
+
+def owned(member: Any) -> tuple[TopicPartition, ...]:
+    """Return the partitions of a member in the response, with those that it is about to give up."""
+    return tuple(
+        TopicPartition(topic.topic_name, number)
+        for topic in member.assignment.topic_partitions
+        for number in topic.partitions
+    )
+
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+NO_OFFSET: Final = -1
+NOBODY: Final = -1
+"""The broker id if there is no broker, for example if a partition has no leader."""
+
+
+class LogOffset(NamedTuple):
+    """An offset, and the timestamp of its record in ms, if the record has one."""
+
+    offset: int
+    timestamp_ms: int
+
+
+def log_offsets(
+    asking: Asking,
+    leader_of: Callable[[TopicPartition], int],
+    timestamps_ms: Mapping[TopicPartition, int],
+    *,
+    committed: bool = False,
+) -> dict[TopicPartition, LogOffset]:
+    """Return for each partition the offset of the first record at or after its timestamp; NO_OFFSET if there is none.
+
+    The timestamp EARLIEST stands for the log start offset, and LATEST for the log end offset. If `committed` is true,
+    LATEST stands for the last stable offset, below which no transaction is open. The result lacks partitions without a
+    leader, and partitions whose leader does not respond or responds with an error. Failures are recorded in `asking`.
+    """
+    known = {each: each for each in timestamps_ms}
+    found: dict[TopicPartition, LogOffset] = {}
+    requests = by_broker(timestamps_ms, leader_of)
+    batched = {
+        leader: list_offsets({each: timestamps_ms[each] for each in some}, committed=committed)
+        for leader, some in requests.items()
+    }
+    for broker_id, request, answer in asking.ask(batched):
+        parts = [
+            (TopicPartition(topic.name, part.partition_index), part)
+            for topic in answer.topics
+            for part in topic.partitions
+        ]
+        for partition, part in parts:
+            if part.error_code == ErrorCode.NONE:
+                found[known[partition]] = LogOffset(part.offset, part.timestamp)
+        asking.refused(request, broker_id, ((part.error_code, str(each)) for each, part in parts))
+    return found
+
+
+def by_broker(items: Iterable[Item], broker_of: Callable[[Item], int]) -> dict[int, list[Item]]:
+    """Group items, such as partitions, by the broker that `broker_of` returns; items without a broker are left out."""
+    found: dict[int, list[Item]] = {}
+    for item in items:
+        if (broker_id := broker_of(item)) != NOBODY:
+            found.setdefault(broker_id, []).append(item)
+    return found
+
+
+SHARE: Final = "share"
+"""The type of a share group, in ListGroups."""
+SHARE_VERSION: Final = 1
+"""The first version of ShareGroupDescribe that clusters have."""
+UNKNOWN: Final = -1
+"""The start offset or the lag that the coordinator does not know."""
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request for share groups and their members."""
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request for the start offsets and the lag of share groups."""
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request that sets start offsets of a share group."""
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+class DeleteShareGroupOffsetsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """The request that deletes start offsets of a share group."""
+
+
+class DeleteShareGroupOffsetsResponse(ApiMessage, load_json="barnabas_core.definitions"):
+    """The response to that request."""
+
+
+def describe_share_groups(group_ids: Iterable[str]) -> list[Any]:
+    """Return the requests that describe share groups and their members."""
+    request: Any = ShareGroupDescribeRequest
+    return [
+        request(group_ids=some, include_authorized_operations=False) for some in batches(group_ids, GROUPS_A_REQUEST)
+    ]
+
+
+def describe_share_offsets(group_ids: Iterable[str]) -> list[Any]:
+    """Return the requests for the start offsets and the lag of share groups in all their partitions."""
+    request: Any = DescribeShareGroupOffsetsRequest
+    of_group = request.DescribeShareGroupOffsetsRequestGroup
+    return [
+        request(groups=[of_group(group_id=each, topics=None) for each in some])
+        for some in batches(group_ids, GROUPS_A_REQUEST)
+    ]
+
+
+def known_lag(partition: Any) -> int | None:
+    """Return the lag in a response to such a request, or None if the coordinator does not know it."""
+    return None if partition.lag == UNKNOWN else int(partition.lag)
+
+
+def alter_share_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> Any:
+    """Return the request that sets start offsets of a share group without members."""
+    request: Any = AlterShareGroupOffsetsRequest
+    of_topic = request.AlterShareGroupOffsetsRequestTopic
+    of_partition = of_topic.AlterShareGroupOffsetsRequestPartition
+    topics: dict[str, list[Any]] = {}
+    for each in sorted(offsets):
+        part = of_partition(partition_index=each.partition, start_offset=offsets[each])
+        topics.setdefault(each.topic, []).append(part)
+    return request(
+        group_id=group_id, topics=[of_topic(topic_name=name, partitions=parts) for name, parts in topics.items()]
+    )
+
+
+def delete_share_offsets(group_id: str, topics: Iterable[str]) -> Any:
+    """Return the request that deletes the start offsets of a share group in these topics."""
+    request: Any = DeleteShareGroupOffsetsRequest
+    of_topic = request.DeleteShareGroupOffsetsRequestTopic
+    return request(group_id=group_id, topics=[of_topic(topic_name=name) for name in sorted(topics)])

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.admission import DryRun
 from barnabas_operator.kube.api import KubeUnreachable
 from harness.kube_memory import KubeMemory, no_server
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.admission.webhook import ANSWER_S_MAX, DryRun
+from barnabas_operator.admission import ANSWER_S_MAX, DryRun
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import resource
 

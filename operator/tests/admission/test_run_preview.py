@@ -1,6 +1,6 @@
 """The webhook warns about a run whose claims do not exist."""
 
-from barnabas_operator.admission.webhook import Previewed, missing_claims
+from barnabas_operator.admission import Previewed, missing_claims
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.cluster import Cluster

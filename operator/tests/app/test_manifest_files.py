@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas_operator.app.supervisor import changes
+from barnabas_operator.app.up import changes
 from harness.deadline import PATIENCE_S
 
 

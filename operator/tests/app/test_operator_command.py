@@ -13,7 +13,7 @@ from typing import ClassVar
 import msgspec
 import pytest
 
-from barnabas_operator.app.operator_parts import Variables
+from barnabas_operator.app.operator import Variables
 from harness.command_here import barnabas_here
 from harness.deadline import PATIENCE_S
 

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from barnabas_kube.access import Access
-from barnabas_operator.app.operator_parts import WEB_NAMES, CannotServe, Operator, read_variables, serve_pages
+from barnabas_operator.app.operator import WEB_NAMES, CannotServe, Operator, read_variables, serve_pages
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_web.visitors import Protection
 from harness.certificates import Authority

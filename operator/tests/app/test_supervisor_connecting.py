@@ -8,10 +8,10 @@ from rich.console import Console
 
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Credentials
-from barnabas_operator.app import supervisor
+from barnabas_operator.app import up
 from barnabas_operator.app.child_process import DataDir
-from barnabas_operator.app.output import Log
-from barnabas_operator.app.supervisor import Supervisor
+from barnabas_operator.app.cluster_options import Log
+from barnabas_operator.app.up import Supervisor
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 
 
@@ -33,4 +33,4 @@ def test_the_supervisor_retries_to_connect_until_it_is_stopped(tmp_path: Path, a
             running._connected()
     finally:
         data_dir.release()
-    assert tried == [supervisor.CONNECT_ATTEMPT_S] * attempts
+    assert tried == [up.CONNECT_ATTEMPT_S] * attempts

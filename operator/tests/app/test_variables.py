@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas_core.conventions import WebFiles
-from barnabas_operator.app.operator_parts import InvalidVariable, Variables, read_variables
+from barnabas_operator.app.operator import InvalidVariable, Variables, read_variables
 from barnabas_operator.manifests.kube_object import Neighbours
 
 

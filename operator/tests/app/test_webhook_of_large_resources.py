@@ -12,14 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from barnabas_kube.access import Access
-from barnabas_operator.app.operator_parts import (
-    OF_WEBHOOK,
-    REVIEW_BYTES_MAX,
-    VALUES_MAX,
-    Operator,
-    Reviews,
-    webhook_server,
-)
+from barnabas_operator.app.operator import OF_WEBHOOK, REVIEW_BYTES_MAX, VALUES_MAX, Operator, Reviews, webhook_server
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.resources.kind import Json
 from barnabas_web.http_server import Received

@@ -10,10 +10,14 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.rebalance_request import NamedRebalance, PlannedPartition, SkewPlan
-from barnabas_operator.planning.topics.rebalance import NamedProgress
+from barnabas_operator.planning.cluster_state import (
+    ClusterState,
+    DesiredState,
+    NamedRebalance,
+    PlannedPartition,
+    SkewPlan,
+)
+from barnabas_operator.planning.topics.reconcile_plan import NamedProgress
 from barnabas_operator.planning.topics.replica_moves import CreateTopic, LogDirMove, NewReplica
 from barnabas_operator.reconcile.topics.topic_reconciler import reconcile_topics
 from barnabas_operator.reconcile.worker_environment import Seen

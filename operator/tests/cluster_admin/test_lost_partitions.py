@@ -1,6 +1,6 @@
 """The broker config that reports partitions which lack records."""
 
-from barnabas_operator.kafka.user_admin import parsed
+from barnabas_operator.kafka.step_requests import parsed
 
 
 def test_the_report_of_lost_records_is_split_by_partition() -> None:

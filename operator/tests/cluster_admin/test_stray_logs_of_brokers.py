@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from kafka.admin import ConfigResource
 
-from barnabas_operator.kafka.user_admin import stray_logs
+from barnabas_operator.kafka.step_requests import stray_logs
 from barnabas_operator.planning.cluster_state import StrayLog
 
 Configs = Mapping[str, Mapping[str, str]]

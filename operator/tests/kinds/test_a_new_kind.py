@@ -9,8 +9,8 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_worker import RECONCILERS
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.reconcile.status_writer import FINALIZER
 from barnabas_operator.reconcile.worker_environment import (
+    FINALIZER,
     Bodies,
     KindReconciler,
     ParsedResources,
@@ -23,7 +23,7 @@ from barnabas_operator.resources.crd import definitions
 from barnabas_operator.resources.kind import Json, Key
 from barnabas_operator.resources.reference import reference_text
 from barnabas_operator.resources.yaml_documents import parse_manifests
-from barnabas_operator.watch.watches import watch_all
+from barnabas_operator.watch import watch_all
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.made_up_kind import Mirror, MirrorStatus

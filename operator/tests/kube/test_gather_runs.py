@@ -6,9 +6,9 @@ import pytest
 
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.gather import NAMES_MAX, gather_runs
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.kind import JsonObject
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.kube_memory import KubeMemory
 from harness.worker_world import resource
 

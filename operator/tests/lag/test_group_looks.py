@@ -6,12 +6,12 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.consumer_groups import owned
+from barnabas_kafka.asking import owned
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings, Status
 from barnabas_lag.kafka.groups import PARTITION_BYTES, Assignments, Chosen, Described, assigned
-from barnabas_operator.kafka.group_looks import seen_of
-from barnabas_operator.planning.groups.observed_group import KEPT_S, with_look
+from barnabas_operator.kafka.group_admin import seen_of
+from barnabas_operator.planning.groups.reset_plan import KEPT_S, with_look
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
 NEW = TopicPartition("flights", 2)

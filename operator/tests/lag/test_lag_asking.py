@@ -6,8 +6,7 @@ from typing import Any
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.asking import Asking
-from barnabas_kafka.share_groups import DescribeShareGroupOffsetsResponse, ShareGroupDescribeResponse
+from barnabas_kafka.asking import Asking, DescribeShareGroupOffsetsResponse, ShareGroupDescribeResponse
 from barnabas_lag.kafka.groups import Listed, described_groups, share_offsets
 
 RESPONSE: Any = DescribeShareGroupOffsetsResponse

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from barnabas_lag.app.options import parse
 from barnabas_lag.evaluation.lags import Status
-from barnabas_lag.exposition.families import CATALOGUE
-from barnabas_lag.exposition.own_metrics import PREFIX, OwnMetrics
+from barnabas_lag.exposition import CATALOGUE, PREFIX, OwnMetrics
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 GUIDE, METRICS = ((DOCS / name).read_text(encoding="utf-8") for name in ("how-to/lag.md", "reference/metrics.md"))

@@ -10,15 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings
-from barnabas_lag.exposition.families import (
-    CATALOGUE,
-    IS_PREFERRED,
-    OF_PARTITION,
-    ClusterMetrics,
-    Limits,
-    fitting,
-    shown,
-)
+from barnabas_lag.exposition import CATALOGUE, IS_PREFERRED, OF_PARTITION, ClusterMetrics, Limits, fitting, shown
 
 ENOUGH = Limits(1_000, 1_000, 1_000)
 ODD_NAME = 'a "group"\\ with\nanything é'

@@ -4,9 +4,8 @@ from threading import Event
 
 import pytest
 
-from barnabas_lag.app.main import EXIT_FAILED, serve
+from barnabas_lag.app.main import EXIT_FAILED, Clocks, Rounds, Supervised, hang_s, serve
 from barnabas_lag.app.options import parse
-from barnabas_lag.app.rounds import Clocks, Rounds, Supervised, hang_s
 from harness.deadline import PATIENCE_S
 
 LOOK_S = 0.01

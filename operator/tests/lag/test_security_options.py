@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from barnabas_kafka.security import SecurityFileError
+from barnabas_lag.app.main import PageServer, make_pages
 from barnabas_lag.app.options import Listener, listener, parse
-from barnabas_lag.app.rounds import PageServer, make_pages
 from barnabas_web.visitors import Protection
 from harness.deadline import PATIENCE_S
 from harness.require import missing

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from barnabas_operator.leader_election.election import OUTAGE_S_MIN, ApiOutages
+from barnabas_operator.leader_election import OUTAGE_S_MIN, ApiOutages
 from harness.manual_clock import ManualClock
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.leader_election.election import LEASE, LOOK_S, OUTAGE_S_MIN, ApiOutages, Election, Leadership
-from barnabas_operator.planning.lease import RETRY_S
+from barnabas_operator.leader_election import LEASE, LOOK_S, OUTAGE_S_MIN, RETRY_S, ApiOutages, Election, Leadership
 from barnabas_operator.resources.kind import Key
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server

@@ -2,8 +2,7 @@
 
 import pytest
 
-from barnabas_operator.leader_election.election import ALONE, Leadership, NotLeading
-from barnabas_operator.planning.lease import DURATION_S
+from barnabas_operator.leader_election import ALONE, DURATION_S, Leadership, NotLeading
 from harness.manual_clock import ManualClock
 
 

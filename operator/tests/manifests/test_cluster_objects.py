@@ -9,9 +9,8 @@ from msgspec.structs import replace
 
 from barnabas_core.config.broker_config import BrokerConfig, parse_broker_config
 from barnabas_core.config.definitions import parse_properties
-from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
+from barnabas_operator.manifests.cluster_objects import CONFIG_HASH, broker_objects, supporting_objects
 from barnabas_operator.manifests.kube_object import MONITORING, KubeObject, Neighbours
-from barnabas_operator.manifests.stateful_set import CONFIG_HASH
 from barnabas_operator.planning.brokers.pod_properties import (
     Changes,
     dynamic_settings,

@@ -6,14 +6,12 @@ from typing import Any
 import pytest
 
 from barnabas_lag.app.options import parse, regex
-from barnabas_operator.manifests.cluster_objects import supporting_objects, templated_objects
+from barnabas_operator.manifests.cluster_objects import lag_exporter_objects, supporting_objects, templated_objects
 from barnabas_operator.manifests.kube_object import MONITORING, KubeObject, Neighbours
-from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.object_names import selector
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.kind import ObjectMeta
-from barnabas_operator.resources.quantity import Template, TemplateMetadata
+from barnabas_operator.resources.kind import ObjectMeta, Template, TemplateMetadata
 from barnabas_operator.resources.security import Authentication, LagExporter, LagExporterTemplate
 
 META = ObjectMeta(name="flights", namespace="air", uid="u-1")

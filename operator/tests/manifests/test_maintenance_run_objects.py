@@ -12,9 +12,9 @@ from barnabas_operator.manifests.maintenance_run import driver_job, driver_servi
 from barnabas_operator.planning.maintenance.run_checks import spark_conf
 from barnabas_operator.planning.object_names import FOLDER, shortened_name
 from barnabas_operator.planning.object_names import VOLUME as VOLUME_OF_CLIENT
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import JOB_TABLE, MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
 from harness.worker_world import resource
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
+from barnabas_operator.manifests.maintenance_run import leftover_schedules, schedules, starter_access
 from barnabas_operator.planning.maintenance.run_checks import scheduled_run
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import NAME_MAX, MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE
 from harness.worker_world import resource
 

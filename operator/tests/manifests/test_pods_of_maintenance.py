@@ -10,12 +10,13 @@ from barnabas_operator.manifests.maintenance_run import (
     as_the_cluster_says,
     driver_job,
     run_access,
+    schedules,
     spark_application,
+    starter_access,
 )
-from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE, KIND, VOLUMES
 from harness.worker_world import resource
 

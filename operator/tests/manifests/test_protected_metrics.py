@@ -5,10 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from barnabas_operator.certificates.authority import certificates_in, hosts_of
-from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
+from barnabas_operator.certificates import certificates_in, hosts_of
+from barnabas_operator.manifests.cluster_objects import broker_objects, lag_exporter_objects, supporting_objects
 from barnabas_operator.manifests.kube_object import MONITORING, NOBODY_ELSE, KubeObject
-from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
 from barnabas_operator.planning.brokers.cluster_secrets import Moment, SecretsPlan, broker_hosts, plan_secrets
 from barnabas_operator.planning.brokers.pod_properties import pod_problems, pod_properties, restart_hash
 from barnabas_operator.planning.brokers.pods import ExternalAccess

@@ -8,8 +8,8 @@ import pytest
 
 from barnabas_operator.manifests.maintenance_run import SPARK_VERSION, driver_job, run_client, spark_application
 from barnabas_operator.planning.maintenance.run_checks import spark_conf
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND
 from harness.worker_world import resource
 

@@ -10,8 +10,8 @@ from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.planning.maintenance.observed_run import STARTED
 from barnabas_operator.planning.maintenance.run_status import recalled, refused
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.resources.api_objects import resource_of, status_json
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of, status_json
 from e2e.world import total
 from harness.kube_memory import KubeMemory
 from harness.worker_world import environment_of, resource

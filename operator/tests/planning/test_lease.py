@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_operator.planning.lease import Sighting, Spec, free_in_s, holder_of, released, sighting, taken
+from barnabas_operator.leader_election import Sighting, Spec, free_in_s, holder_of, released, sighting, taken
 
 HELD = {
     "holderIdentity": "a",

@@ -15,7 +15,7 @@ from barnabas_operator.planning.brokers.local_properties import (
     properties_text,
     server_properties,
 )
-from barnabas_operator.planning.desired_state import DesiredState, remember
+from barnabas_operator.planning.cluster_state import DesiredState, remember
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Storage, Volume
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic

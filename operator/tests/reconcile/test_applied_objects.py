@@ -8,8 +8,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.brokers.pods import BrokerSet, PodsState
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, GarbageCollector
-from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ClaimsReconciler, GarbageCollector
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import JsonObject, ObjectMeta
 from harness.kube_memory import KubeMemory, no_server

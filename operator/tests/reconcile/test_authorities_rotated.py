@@ -9,12 +9,11 @@ import pytest
 from cryptography.x509 import Certificate
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.certificates.authority import certificates_in, has_issued
+from barnabas_operator.certificates import certificates_in, has_issued
 from barnabas_operator.kube.gather import Nodes
 from barnabas_operator.planning.brokers.authorities import RENEW, REPLACE, STEP
 from barnabas_operator.planning.brokers.pods import PodsState
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects
-from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ClusterSecretsReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Listener
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.security import Authentication

@@ -10,7 +10,7 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import CONFLICT, NOT_FOUND, TOO_MANY, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import RESTART_ASKED, REVISION
-from barnabas_operator.leader_election.election import ApiOutages
+from barnabas_operator.leader_election import ApiOutages
 from barnabas_operator.planning.brokers.broker_steps import ROUTES_SETTLE_S
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, PodsState
 from barnabas_operator.planning.cluster_state import ClusterState

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.certificates.authority import Authority
+from barnabas_operator.certificates import Authority
 from barnabas_operator.kube.api import path_of
 from harness.worker_world import World, claim_of, of_broker, resource
 

@@ -6,10 +6,10 @@ import pytest
 
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
-from barnabas_operator.leader_election.election import NotLeading
+from barnabas_operator.leader_election import NotLeading
 from barnabas_operator.planning.cluster_state import StrayLog, Trouble
 from barnabas_operator.reconcile.reconcile_parts import PATIENCE_S, ReconcileParts, ShortOutages
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import FINALIZER
 from barnabas_operator.resources.kind import JsonObject
 from harness.worker_world import SETTINGS, World, claim_of, of_broker, refuses, resource, topic
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeRefused
+from barnabas_operator.planning.cluster_state import APPROVAL
 from barnabas_operator.planning.conditions import time_text
-from barnabas_operator.planning.rebalance_request import APPROVAL
 from harness.maintenance_world import CLUSTER, KIND, MaintenanceWorld
 
 

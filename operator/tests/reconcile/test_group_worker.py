@@ -6,7 +6,7 @@ import math
 from barnabas_lag.evaluation.lags import Status
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.reconcile.groups.group_looker import AWAY_S, PACE
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import FINALIZER
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import GONE, World, lagging
 from harness.worker_world import resource

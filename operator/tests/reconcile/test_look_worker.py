@@ -11,9 +11,8 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import driver_name
 from barnabas_operator.reconcile.cluster_worker import RECONCILERS
 from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.look_worker import LookWorker
-from barnabas_operator.reconcile.status_writer import FINALIZER
-from barnabas_operator.reconcile.worker_environment import Seen
+from barnabas_operator.reconcile.reconcile_parts import LookWorker
+from barnabas_operator.reconcile.worker_environment import FINALIZER, Seen
 from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import LooksMemory

@@ -8,7 +8,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.planning.maintenance.observed_run import MARK
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import FINALIZER
 from barnabas_operator.resources.kind import Json
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld, maintenance_world
 

@@ -10,8 +10,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.kafka.step_requests import StepRefused
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import REVISION
-from barnabas_operator.planning.cluster_state import LogDirContent, TopicState
-from barnabas_operator.planning.rebalance_request import APPROVAL
+from barnabas_operator.planning.cluster_state import APPROVAL, LogDirContent, TopicState
 from barnabas_operator.planning.topics.replica_moves import LogDirMove
 from barnabas_operator.resources.kind import JsonObject
 from harness.worker_world import SETTINGS, World, of_broker, resource

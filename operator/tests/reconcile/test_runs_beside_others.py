@@ -9,7 +9,7 @@ import pytest
 from barnabas_kube.client import ApiClient
 from barnabas_operator.kube.api import KubeRefused, KubeUnreachable
 from barnabas_operator.reconcile.maintenance.run_looker import AT_ONCE_MAX, RIGHTS_EVERY_S
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import FINALIZER
 from barnabas_operator.resources.kind import JsonObject
 from harness.kube_memory import KubeMemory
 from harness.maintenance_world import ARCHIVE, KIND, MaintenanceWorld

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.maintenance.observed_run import MARK
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE, CLUSTER, KIND, SETTINGS, MaintenanceWorld, maintenance_world
 from harness.worker_world import resource
 

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 
 from barnabas_kube.client import ApiClient
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.admission import DryRun
 from barnabas_operator.kube.api import path_of
-from barnabas_operator.leader_election.election import Leadership
+from barnabas_operator.leader_election import Leadership
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers

@@ -9,10 +9,10 @@ from barnabas_kube.client import ApiClient
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import Refusal
-from barnabas_operator.planning.topics.topic_status import topic_status
-from barnabas_operator.reconcile.status_writer import FINALIZER, StatusWriter
-from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.planning.topics.topic_plan import topic_status
+from barnabas_operator.reconcile.worker_environment import FINALIZER, StatusWriter
 from barnabas_operator.resources.kind import MESSAGE_LENGTH_MAX
+from barnabas_operator.resources.schema_check import resource_of
 from barnabas_operator.resources.topic import Topic
 from harness.kube_memory import KubeMemory
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.resources.api_objects import InvalidResource, resource_of, status_json
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import InvalidResource, resource_of, status_json
 from barnabas_operator.resources.topic import Topic
 
 BODY: dict[str, Any] = {

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.resources.api_objects import readable_part, resource_of
 from barnabas_operator.resources.cluster import Cluster, Listener
 from barnabas_operator.resources.kind import JsonObject, is_made_insecure
+from barnabas_operator.resources.schema_check import readable_part, resource_of
 from barnabas_operator.resources.security import Authentication, Authorization
 
 OPEN = (Listener(name="plain"),)

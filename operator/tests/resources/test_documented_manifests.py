@@ -11,12 +11,12 @@ from ruamel.yaml import YAML
 from barnabas_operator.planning.brokers.local_properties import cluster_problems
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.maintenance.run_checks import run_problems
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.crd import crd_of
 from barnabas_operator.resources.kind import Json, Kind
 from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from barnabas_operator.resources.yaml_documents import parse_manifests
 
 ROOT = Path(__file__).resolve().parents[3]

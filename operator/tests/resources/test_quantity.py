@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from barnabas_operator.resources.quantity import quantity_hint, quantity_value
+from barnabas_operator.resources.kind import quantity_hint, quantity_value
 
 VALUES = {
     2: Decimal(2),

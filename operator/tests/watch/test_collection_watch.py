@@ -12,7 +12,7 @@ from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.observed.operator_metrics import OperatorMetrics
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.reconcile_parts import MustEnd
-from barnabas_operator.watch.watches import CollectionWatch, watch_all
+from barnabas_operator.watch import CollectionWatch, watch_all
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
 from harness.manual_loop_clock import HurriedClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import kopf
 import pytest
 
-from barnabas_operator.watch.kopf_run import Logins
+from barnabas_operator.watch import Logins
 from harness.manual_loop_clock import HurriedClock
 
 

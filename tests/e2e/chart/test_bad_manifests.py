@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.admission import webhook as operator_webhook
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator import admission as operator_webhook
+from barnabas_operator.admission import DryRun
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.verdict import AdmissionContext
+from barnabas_operator.planning.admission import AdmissionContext
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.rules_of_kinds import review
 from barnabas_operator.resources.kind import JsonObject

@@ -14,17 +14,21 @@ from typing import Any, Final, NamedTuple
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
+from barnabas_operator.manifests.cluster_objects import broker_objects, lag_exporter_objects, supporting_objects
 from barnabas_operator.manifests.kube_object import NOBODY_ELSE, ClientAccess
-from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
-from barnabas_operator.manifests.maintenance_run import driver_job, driver_service, run_access
-from barnabas_operator.manifests.maintenance_schedule import schedules, starter_access
+from barnabas_operator.manifests.maintenance_run import (
+    driver_job,
+    driver_service,
+    run_access,
+    schedules,
+    starter_access,
+)
 from barnabas_operator.planning.brokers.cluster_checks import read_cluster
 from barnabas_operator.planning.brokers.pods import ExternalAccess
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.maintenance_run import MaintenanceEntry, MaintenanceJob, MaintenanceJobSpec
+from barnabas_operator.resources.schema_check import resource_of
 from barnabas_operator.resources.security import LagExporter
 from barnabas_operator.resources.user import User
 from harness.deadline import wait_for

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, inspect
 
 from barnabas_operator.resources.cluster import Brokers, ClusterSpec, Listener, Rolling, Storage, Volume
-from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.kind import ClusterTemplate, JsonObject
 from barnabas_operator.resources.maintenance_run import MaintenanceEntry
-from barnabas_operator.resources.quantity import ClusterTemplate
 from barnabas_operator.resources.security import LagExporter
 
 PARTS: Final = (Brokers, Storage, Volume, Listener, Rolling, ClusterTemplate, LagExporter, MaintenanceEntry)

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.admission import webhook as operator_webhook
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator import admission as operator_webhook
+from barnabas_operator.admission import DryRun
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.observed.inventory import Inventory
 from barnabas_operator.resources.kind import JsonObject

@@ -5,14 +5,14 @@ from uuid import uuid4
 
 import pytest
 
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.admission import DryRun
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.kube.gather import claims_of
 from barnabas_operator.manifests.cluster_objects import broker_objects
 from barnabas_operator.planning.brokers.pods import ExternalAccess
 from barnabas_operator.planning.conditions import Refusal
-from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
+from barnabas_operator.reconcile.brokers.applied_objects import ClaimsReconciler
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
 from barnabas_operator.resources.kind import ObjectMeta
 from local_kubernetes.control_plane import ControlPlane

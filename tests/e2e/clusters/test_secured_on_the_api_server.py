@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from barnabas_core.conventions import credential_secrets
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, has_issued
+from barnabas_operator.certificates import Authority, Pem, certificates_in, has_issued
 from barnabas_operator.planning.conditions import utc_moment
 from barnabas_operator.resources.kind import Json
 from e2e.world import World

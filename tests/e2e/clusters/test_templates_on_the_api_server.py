@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from ruamel.yaml import YAML
 
-from barnabas_operator.admission.webhook import DryRun
+from barnabas_operator.admission import DryRun
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import APPLY, KubeApi, path_of
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects, templated_objects
@@ -20,12 +20,17 @@ from barnabas_operator.planning.brokers.pod_properties import pod_problems
 from barnabas_operator.planning.brokers.pods import ExternalAccess, PodsState
 from barnabas_operator.planning.brokers.templates import DIRECTIVE, KEY_DEFAULTS, LIST_KEYS
 from barnabas_operator.planning.conditions import INVALID_SPEC, Refusal
-from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
-from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ClaimsReconciler, ObjectRefused
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener, Rack
-from barnabas_operator.resources.kind import Json, ObjectMeta
-from barnabas_operator.resources.quantity import ClusterTemplate, MetadataTemplate, Template, TemplateMetadata
+from barnabas_operator.resources.kind import (
+    ClusterTemplate,
+    Json,
+    MetadataTemplate,
+    ObjectMeta,
+    Template,
+    TemplateMetadata,
+)
+from barnabas_operator.resources.schema_check import resource_of
 from harness.deadline import wait_for
 from local_kubernetes.control_plane import ControlPlane
 from local_kubernetes.kube_client import api_client

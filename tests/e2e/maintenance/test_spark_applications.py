@@ -15,9 +15,9 @@ from barnabas_operator.manifests.kube_object import ClientAccess
 from barnabas_operator.manifests.maintenance_run import spark_application
 from barnabas_operator.planning.maintenance.observed_run import SPARK_DRIVER
 from barnabas_operator.planning.object_names import run_labels
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.kind import Json
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from e2e.maintenance.kubeflow_definition import spark_application_definition
 from e2e.maintenance.runs import ARCHIVE, RUN, VOLUMES, await_phase, driver_ends, said
 from e2e.world import World, world_of_one

@@ -17,8 +17,8 @@ from barnabas_jobs.app.main import OF_SUBMISSION
 from barnabas_operator.manifests.kube_object import ClientAccess
 from barnabas_operator.manifests.maintenance_run import MAIN_FILE, driver_job, spark_application
 from barnabas_operator.planning.object_names import driver_name
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.require import missing
 from harness.worker_world import resource
 from local_kubernetes.binaries import CannotStart, require

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from barnabas_operator.kube.api import API_RESOURCES, KubeApi
-from barnabas_operator.reconcile.status_writer import FINALIZER
+from barnabas_operator.reconcile.worker_environment import FINALIZER
 from e2e.operators.mortal_operator import LOOK_S, Life, die, live, new_workers
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess

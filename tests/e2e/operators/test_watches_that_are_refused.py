@@ -16,7 +16,7 @@ from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kube.api import KubeApi, path_of
 from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
-from barnabas_operator.watch.watches import OWNED, watch_all
+from barnabas_operator.watch import OWNED, watch_all
 from e2e.operators.refusing_proxy import RefusingProxy
 from harness.deadline import PATIENCE_S
 from local_kubernetes.control_plane import ControlPlane

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from barnabas_operator.planning.lease import DURATION_S
+from barnabas_operator.leader_election import DURATION_S
 from e2e.operators.refusing_proxy import RefusingProxy
 from e2e.world import World, acts, rounds_of, world_of_one
 from harness.deadline import PATIENCE_S, wait_for

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from barnabas_operator.planning.status.pod_troubles import pod_trouble
+from barnabas_operator.planning.status.cluster_events import pod_trouble
 from e2e.pods.providers import Cluster
 from local_kubernetes.images import BASE_IMAGE
 from local_kubernetes.kubectl import PATIENTLY

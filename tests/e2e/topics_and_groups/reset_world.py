@@ -21,11 +21,11 @@ from barnabas_operator.kafka.group_admin import GroupAdmin
 from barnabas_operator.kube.api import KubeApi
 from barnabas_operator.planning.conditions import Refusal, time_text
 from barnabas_operator.planning.groups.group_status import group_status
-from barnabas_operator.planning.groups.observed_group import GroupDescription, GroupSeen
+from barnabas_operator.planning.groups.reset_plan import GroupDescription, GroupSeen
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, OffsetResets
-from barnabas_operator.reconcile.status_writer import StatusWriter
-from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.reconcile.worker_environment import StatusWriter
 from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.schema_check import resource_of
 from harness.deadline import PATIENCE_S, wait_for
 from harness.stock_client import StockClient
 from local_kubernetes.control_plane import ControlPlane

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from ruamel.yaml import YAML
 
-from barnabas_lag.exposition.families import LAG_SUM
+from barnabas_lag.exposition import LAG_SUM
 from barnabas_operator.planning.groups.scaling import Scalers, TargetScale, refuse_scaling
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.kind import ObjectMeta

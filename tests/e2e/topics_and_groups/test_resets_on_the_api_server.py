@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_core.group_lag import RESET_MARK, reset_mark
 from barnabas_kafka.security import IN_CLEAR
-from barnabas_operator.admission.webhook import Previewed, answer
+from barnabas_operator.admission import Previewed, answer
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.group_admin import preview
 from barnabas_operator.observed.inventory import Inventory

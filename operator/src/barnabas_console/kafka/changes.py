@@ -13,8 +13,7 @@ from kafka.structs import TopicPartition as KafkaPartition
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.kafka.group_admin import GroupAdmin, plan_now
 from barnabas_operator.planning.conditions import Refusal
-from barnabas_operator.planning.groups.observed_group import Committed
-from barnabas_operator.planning.groups.reset_plan import Move
+from barnabas_operator.planning.groups.reset_plan import Committed, Move
 from barnabas_operator.resources.consumer_group import Reset
 
 LINES_MAX: Final = 200

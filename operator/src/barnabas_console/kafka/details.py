@@ -10,7 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_console.model.details import AclRow, Config, Detail, UserRow
 from barnabas_core.acls import AclOperation
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.kafka.user_admin import cluster_users
+from barnabas_operator.kafka.step_requests import cluster_users
 
 TOPIC_RESOURCE: Final = 2
 GROUP_RESOURCE: Final = 32

@@ -24,8 +24,7 @@ from barnabas_console.model.snapshot import (
 )
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.asking import Asking
-from barnabas_kafka.share_groups import SHARE
+from barnabas_kafka.asking import SHARE, Asking
 from barnabas_lag.evaluation.lags import NO_LEADER, PartitionReading
 from barnabas_lag.kafka.groups import (
     Described,

@@ -11,8 +11,7 @@ from barnabas_console.model.messages import time_text
 from barnabas_console.model.snapshot import Seen, Unknown
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.asking import Asking
-from barnabas_kafka.log_offsets import by_broker
+from barnabas_kafka.asking import Asking, by_broker
 
 UNDECIDED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 STATES: Final = (HANGING, UNKNOWN, UNREAD, OPEN)

@@ -16,7 +16,7 @@ from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import add_command_config
 from barnabas_kafka.security import IN_CLEAR, MECHANISMS, Credentials, Sasl, Security, SecurityFileError, Tls
 from barnabas_lag.evaluation.lags import Filter
-from barnabas_lag.exposition.families import Limits
+from barnabas_lag.exposition import Limits
 from barnabas_lag.kafka.groups import Filters
 from barnabas_web.visitors import FileRefused, Protection
 

@@ -15,16 +15,21 @@ from kafka.protocol.metadata import MetadataRequest
 from barnabas_core.errors import ErrorCode
 from barnabas_core.group_lag import reset_ids
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_kafka.asking import Asking
-from barnabas_kafka.batches import MANY_GROUPS_VERSION, describe_groups, fetch_offsets
-from barnabas_kafka.consumer_groups import CONSUMER, ConsumerGroupDescribeRequest, describe_consumer_groups, owned
-from barnabas_kafka.log_offsets import by_broker
-from barnabas_kafka.share_groups import (
+from barnabas_kafka.asking import (
+    CONSUMER,
+    MANY_GROUPS_VERSION,
     SHARE,
     UNKNOWN,
+    Asking,
+    ConsumerGroupDescribeRequest,
     ShareGroupDescribeRequest,
+    by_broker,
+    describe_consumer_groups,
+    describe_groups,
     describe_share_groups,
     describe_share_offsets,
+    fetch_offsets,
+    owned,
 )
 from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import Consumer, Evaluation, Filter, GroupReading, Names, PartitionReading, Readings

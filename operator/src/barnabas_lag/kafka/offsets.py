@@ -15,9 +15,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition, coordinator_partition
-from barnabas_kafka.asking import Asking
-from barnabas_kafka.batches import ISOLATION_VERSION
-from barnabas_kafka.log_offsets import EARLIEST, LATEST, NO_OFFSET, LogOffset, log_offsets
+from barnabas_kafka.asking import EARLIEST, ISOLATION_VERSION, LATEST, NO_OFFSET, Asking, LogOffset, log_offsets
 from barnabas_lag.evaluation.history import Found, Question
 from barnabas_lag.evaluation.lags import Names, PartitionReading
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from barnabas_operator.app.cluster_options import EXIT_FAILED, add_cluster_options, on_cluster
-from barnabas_operator.app.output import table
-from barnabas_operator.kafka.user_admin import PartitionKey, accept, lost_partitions
+from barnabas_operator.app.cluster_options import EXIT_FAILED, add_cluster_options, on_cluster, table
+from barnabas_operator.kafka.step_requests import PartitionKey, accept, lost_partitions
 
 
 def main(arguments: Sequence[str]) -> int:

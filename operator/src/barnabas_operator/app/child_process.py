@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TextIO
 
 import msgspec
 
-from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.cluster_state import DesiredState
 from barnabas_operator.resources.yaml_documents import resources_text
 
 DEFAULT: Final = Path(".barnabas")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from barnabas_operator.app.supervisor import manifest_files
+from barnabas_operator.app.up import manifest_files
 from barnabas_operator.planning.strimzi.convert import converted
 from barnabas_operator.resources.yaml_documents import yaml_text
 

@@ -31,7 +31,7 @@ from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.status.cluster_status import is_fault, reassignment_conditions, unserved
 from barnabas_operator.planning.topics.reconcile_plan import MovePlan
-from barnabas_operator.planning.topics.topic_status import cluster_losses
+from barnabas_operator.planning.topics.topic_plan import cluster_losses
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, ListenerStatus
 from barnabas_operator.resources.kind import READY, Condition, merge_conditions
 

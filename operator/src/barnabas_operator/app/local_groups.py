@@ -11,7 +11,7 @@ from barnabas_kafka.security import Credentials, Tls
 from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, DataDir, Say, end_leftover
 from barnabas_operator.app.local_cluster import any_free_port, is_free
 from barnabas_operator.kafka.cluster_admin import TimedWrite
-from barnabas_operator.kafka.group_looks import GroupLooks, Looked
+from barnabas_operator.kafka.group_admin import GroupLooks, Looked
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.planning.brokers.broker_security import HOST
 from barnabas_operator.planning.brokers.local_properties import name_options, tls_options

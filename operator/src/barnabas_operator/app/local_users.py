@@ -14,7 +14,7 @@ from barnabas_core.clock import Clock
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import Tls
 from barnabas_operator.app.child_process import DataDir, replace_secret_file
-from barnabas_operator.certificates.authority import Authority, Pem
+from barnabas_operator.certificates import Authority, Pem
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.broker_security import (
     BROKER,

@@ -18,10 +18,13 @@ from barnabas_operator.app.cluster_options import (
     SystemClock,
     add_cluster_options,
     connected,
+    console,
     mute_kafka_python,
+    number,
+    size,
+    table,
     target_of,
 )
-from barnabas_operator.app.output import console, number, size, table
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.gather_report import (
     ClusterReport,

@@ -37,12 +37,15 @@ from barnabas_operator.kafka.step_requests import (
     StepRefused,
     TopicAnswers,
     alter_configs,
+    apply_user_steps,
+    cluster_users,
+    lost_partitions,
     min_isr,
     overrides,
     requests_of,
     send,
+    stray_logs,
 )
-from barnabas_operator.kafka.user_admin import apply_user_steps, cluster_users, lost_partitions, stray_logs
 from barnabas_operator.planning.brokers.cluster_checks import Supported
 from barnabas_operator.planning.cluster_state import (
     ClusterState,

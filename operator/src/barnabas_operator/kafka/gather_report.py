@@ -12,13 +12,11 @@ from kafka.admin import OffsetSpec
 from barnabas_core import kafka_uuid
 from barnabas_core.group_lag import by_topic, lag, partitions_read
 from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition
-from barnabas_kafka.asking import Asking
+from barnabas_kafka.asking import SHARE, Asking
 from barnabas_kafka.connection import ClusterUnreachable, reachable
-from barnabas_kafka.share_groups import SHARE
 from barnabas_lag.kafka.groups import Described, Listed, described_groups, listed_groups, share_offsets
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from barnabas_operator.kafka.step_requests import overrides
-from barnabas_operator.kafka.user_admin import PartitionKey, lost_partitions, stray_logs
+from barnabas_operator.kafka.step_requests import PartitionKey, lost_partitions, overrides, stray_logs
 from barnabas_operator.planning.cluster_state import StrayLog
 
 

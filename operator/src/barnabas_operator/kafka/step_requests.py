@@ -1,16 +1,31 @@
-"""Send planned changes of topics with the admin client: many topics in a request, and a result for each topic."""
+"""The requests of steps to brokers, and the users of a Cluster: how they are read, and the steps of their plans."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from kafka.admin import ConfigResource
+from kafka.admin import ConfigResource, ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from kafka.protocol.admin import (
+    AlterClientQuotasRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+)
+from kafka.protocol.api_message import ApiMessage
 from kafka.structs import TopicPartition
 
 from barnabas_core import kafka_uuid
+from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
+from barnabas_core.config.broker_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
 from barnabas_core.errors import ErrorCode
-from barnabas_operator.planning.groups.group_checks import DEAD_LETTER_ENABLE, DeadLetterTopic
+from barnabas_kafka.connection import ClusterUnreachable, reachable
+from barnabas_operator.planning.cluster_state import StrayLog
+from barnabas_operator.planning.groups.reset_step import DEAD_LETTER_ENABLE, DeadLetterTopic
 from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
@@ -18,6 +33,18 @@ from barnabas_operator.planning.topics.replica_moves import (
     IncreasePartitions,
     MoveReplicas,
     TopicStep,
+)
+from barnabas_operator.planning.users.user_plan import (
+    PRINCIPAL,
+    Acl,
+    ClusterUsers,
+    CreateAcls,
+    DeleteAcls,
+    DeletePassword,
+    FoundUser,
+    SetPassword,
+    SetQuotas,
+    UserStep,
 )
 from barnabas_operator.resources.topic import PARTITIONS_MAX
 
@@ -221,3 +248,299 @@ def dead_letter_topic(client: Any, name: str) -> DeadLetterTopic:
     (values,) = client.describe_configs([settings], config_filter="all")["broker"].values()
     is_created = values[_CREATES_TOPICS]["value"] == "true" and name.startswith(values[_PREFIX]["value"])
     return DeadLetterTopic(name, None, is_created)
+
+
+ENTRIES_A_REQUEST_MAX: Final = 500
+"""The largest number of users or ACLs in one request, so that the response takes about a second."""
+_ANY: Final = 1
+_USER: Final = "user"
+_MECHANISMS: Final[Mapping[str, ScramMechanism]] = {
+    "SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256,
+    "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512,
+}
+_NAMES: Final = {int(code): name for name, code in _MECHANISMS.items()}
+Failures = Iterator[tuple[str, StepRefused]]
+"""The users whose changes were refused, each with the error."""
+
+
+class AlterUserScramCredentialsRequest(ApiMessage, load_json="barnabas_core.definitions"):
+    """Kafka's request, with the field PreviousPasswordMs of our own, which kafka-python does not have."""
+
+
+_AlterCredentials: Final[Any] = AlterUserScramCredentialsRequest
+"""The class, whose nested classes kafka-python makes at runtime."""
+
+
+def cluster_users(client: Any) -> ClusterUsers:
+    """Return all users with a SCRAM password, an ACL or a quota. Raises ClusterUnreachable if no broker answers."""
+    with reachable():
+        mechanisms, acls, quotas = _mechanisms(client), _acls(client), _quotas(client)
+    names = {*mechanisms, *(acls or ()), *quotas}
+    users = {
+        name: FoundUser(frozenset(mechanisms.get(name, ())), frozenset((acls or {}).get(name, ())), quotas.get(name))
+        for name in names
+    }
+    return ClusterUsers(users, acls is not None)
+
+
+def _checked(answer: Any) -> Any:
+    """Return the response. Raises ClusterUnreachable if the response has an error for the whole request."""
+    if answer.error_code != ErrorCode.NONE:
+        raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}): {answer.error_message}")
+    return answer
+
+
+def _mechanisms(client: Any) -> Mapping[str, set[str]]:
+    answer = _checked(client.ask(DescribeUserScramCredentialsRequest(users=None)))
+    return {
+        each.user: {_NAMES[info.mechanism] for info in each.credential_infos if info.mechanism in _NAMES}
+        for each in answer.results
+    }
+
+
+def _acls(client: Any) -> Mapping[str, set[Acl]] | None:
+    """Return the ACLs by user, or None if the brokers have no authorizer.
+
+    ACLs with resource types or operations of later Kafka versions are left out.
+    """
+    request = DescribeAclsRequest(
+        resource_type_filter=_ANY,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    answer = client.ask(request)
+    if answer.error_code == ErrorCode.SECURITY_DISABLED:
+        return None
+    found = defaultdict[str, set[Acl]](set)
+    for resource in _checked(answer).resources:
+        for acl in resource.acls:
+            if acl.principal.startswith(PRINCIPAL) and _is_known(resource, acl):
+                found[acl.principal.removeprefix(PRINCIPAL)].add(_acl(resource, acl))
+    return found
+
+
+def _is_known(resource: Any, acl: Any) -> bool:
+    return resource.resource_type in set(ResourceType) and acl.operation in set(AclOperation)
+
+
+def _acl(resource: Any, acl: Any) -> Acl:
+    kind, pattern = ResourceType(resource.resource_type), PatternType(resource.pattern_type)
+    entry = AclEntry(acl.principal, acl.host, AclOperation(acl.operation), Permission(acl.permission_type))
+    return Acl(AclPattern(kind, resource.resource_name, pattern), entry)
+
+
+def _quotas(client: Any) -> Mapping[str, dict[str, float]]:
+    """Return the quotas of each user, without quotas for pairs of user and client id, and without default quotas."""
+    component = DescribeClientQuotasRequest.ComponentData(entity_type=_USER, match_type=2, match=None)
+    answer = _checked(client.ask(DescribeClientQuotasRequest(components=[component], strict=True)))
+    return {
+        entry.entity[0].entity_name: {each.key: each.value for each in entry.values}
+        for entry in answer.entries or ()
+        if entry.entity[0].entity_name is not None
+    }
+
+
+def apply_user_steps(
+    client: Any, steps: Sequence[UserStep], writing: Callable[[], AbstractContextManager[object]]
+) -> dict[str, tuple[UserStep, StepRefused]]:
+    """Make planned changes of users in the order of `_SENDERS`; return the refused change and its error, by user.
+
+    If a change of a user is refused, the kinds of changes that come later in `_SENDERS` are skipped for that user. Each
+    request runs in the context manager `writing()`. Raises ClusterUnreachable if no broker answers.
+    """
+    refused: dict[str, tuple[UserStep, StepRefused]] = {}
+    with reachable():
+        for kind, send in _SENDERS.items():
+            due = [step for step in steps if isinstance(step, kind) and step.user not in refused]
+            for request in _requests(due):
+                by_user = {step.user: step for step in request}
+                with writing():
+                    refused |= {user: (by_user[user], error) for user, error in send(client, request)}
+    return refused
+
+
+def _requests(steps: Iterable[UserStep]) -> Iterator[list[UserStep]]:
+    """Split changes of one kind into lists that are small enough for one request.
+
+    A list has at most one change for a user.
+    """
+    request: dict[str, UserStep] = {}
+    entries = 0
+    for step in steps:
+        size = len(step.acls) if isinstance(step, CreateAcls | DeleteAcls) else 1
+        if step.user in request or (request and entries + size > ENTRIES_A_REQUEST_MAX):
+            yield list(request.values())
+            request, entries = {}, 0
+        request[step.user] = step
+        entries += size
+    if request:
+        yield list(request.values())
+
+
+def _set_passwords(client: Any, steps: Sequence[SetPassword]) -> Failures:
+    return _alter_credentials(client, [], [_upsertion(step) for step in steps])
+
+
+def _upsertion(step: SetPassword) -> Any:
+    made = UserScramCredentialUpsertion(step.user, _MECHANISMS[step.mechanism], step.password, salt=step.salt)
+    return _AlterCredentials.ScramCredentialUpsertion(
+        name=made.user,
+        mechanism=int(made.mechanism),
+        iterations=made.iterations,
+        salt=made.salt,
+        salted_password=made.salted_password,
+        previous_password_ms=step.overlap_s * 1000,
+    )
+
+
+def _delete_passwords(client: Any, steps: Sequence[DeletePassword]) -> Failures:
+    deletions = [UserScramCredentialDeletion(step.user, _MECHANISMS[step.mechanism]) for step in steps]
+    gone = _alter_credentials(client, [(each.user, int(each.mechanism)) for each in deletions], [])
+    return ((user, error) for user, error in gone if error.code != ErrorCode.RESOURCE_NOT_FOUND)
+
+
+def _alter_credentials(client: Any, deletions: Sequence[Any], upsertions: Sequence[Any]) -> Failures:
+    request = _AlterCredentials(deletions=list(deletions), upsertions=list(upsertions))
+    answer = client.ask(request)
+    for each in answer.results:
+        if each.error_code != ErrorCode.NONE:
+            yield each.user, StepRefused(each.error_code, each.error_message)
+
+
+def _create_acls(client: Any, steps: Sequence[CreateAcls]) -> Failures:
+    asked = [(step.user, acl) for step in steps for acl in step.acls]
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=acl.pattern.resource_type,
+            resource_name=acl.pattern.name,
+            resource_pattern_type=acl.pattern.pattern_type,
+            principal=acl.entry.principal,
+            host=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for _, acl in asked
+    ]
+    return _refusals(asked, client.ask(CreateAclsRequest(creations=creations)).results)
+
+
+def _delete_acls(client: Any, steps: Sequence[DeleteAcls]) -> Failures:
+    asked = [(step.user, acl) for step in steps for acl in step.acls]
+    filters = [
+        DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=acl.pattern.resource_type,
+            resource_name_filter=acl.pattern.name,
+            pattern_type_filter=acl.pattern.pattern_type,
+            principal_filter=acl.entry.principal,
+            host_filter=acl.entry.host,
+            operation=acl.entry.operation,
+            permission_type=acl.entry.permission,
+        )
+        for _, acl in asked
+    ]
+    return _refusals(asked, client.ask(DeleteAclsRequest(filters=filters)).filter_results)
+
+
+def _refusals(asked: Iterable[tuple[str, Acl]], results: Iterable[Any]) -> Failures:
+    for (user, _), each in zip(asked, results, strict=True):
+        if each.error_code != ErrorCode.NONE:
+            yield user, StepRefused(each.error_code, each.error_message)
+
+
+def _set_quotas(client: Any, steps: Sequence[SetQuotas]) -> Failures:
+    kind = AlterClientQuotasRequest.EntryData
+    entries = [
+        kind(
+            entity=[kind.EntityData(entity_type=_USER, entity_name=step.user)],
+            ops=[kind.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in step.changes.items()],
+        )
+        for step in steps
+    ]
+    answer = client.ask(AlterClientQuotasRequest(entries=entries, validate_only=False))
+    for each in answer.entries:
+        if each.error_code != ErrorCode.NONE:
+            yield each.entity[0].entity_name, StepRefused(each.error_code, each.error_message)
+
+
+_SENDERS: Final[Mapping[type, Callable[[Any, Any], Failures]]] = {
+    DeletePassword: _delete_passwords,
+    CreateAcls: _create_acls,
+    DeleteAcls: _delete_acls,
+    SetQuotas: _set_quotas,
+    SetPassword: _set_passwords,
+}
+"""The function that sends the changes of each kind, in the order in which the kinds are sent.
+
+In this order, a user that can log in never has more rights than declared.
+"""
+
+
+PartitionKey = tuple[str, int]
+
+LACKING_RECORDS: Final = "barnabas.partitions.lacking.records"
+"""The topic config, known only to Barnabas brokers, that describes partitions with lost records."""
+UNCLEAN: Final = 1
+_LOST: Final = re.compile(r"(\d+): (.*)")
+
+
+def lost_partitions(client: Any, topics: Sequence[str]) -> dict[PartitionKey, str]:
+    """Ask which partitions of these topics have lost records; return a description of the loss by partition.
+
+    Raises KafkaError.
+    """
+    lost: dict[PartitionKey, str] = {}
+    for start in range(0, len(topics), TOPICS_A_REQUEST_MAX):
+        some = topics[start : start + TOPICS_A_REQUEST_MAX]
+        asked = [ConfigResource("TOPIC", name, configs=[LACKING_RECORDS]) for name in some]
+        answer: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("topic", {})
+        for name, configs in answer.items():
+            entry = configs.get(LACKING_RECORDS)
+            lost |= parsed(name, entry["value"]) if entry is not None else {}
+    return lost
+
+
+def stray_logs(client: Any, broker_ids: Sequence[int]) -> tuple[StrayLog, ...]:
+    """Return the stray logs of these brokers: the logs that a broker has on disk but does not serve.
+
+    Brokers of Apache Kafka report none. Raises KafkaError.
+    """
+    wanted = dict.fromkeys((STRAY_LOGS, STRAY_LOGS_OFFLINE))
+    asked = [ConfigResource("BROKER", str(broker_id), wanted) for broker_id in broker_ids]
+    found: Mapping[str, Any] = client.describe_configs(asked, config_filter="all").get("broker", {}) if asked else {}
+    return tuple(stray for each in broker_ids for stray in _set_aside(each, found.get(str(each), {})))
+
+
+def _set_aside(broker_id: int, configs: Mapping[str, Any]) -> Iterator[StrayLog]:
+    """Yield the stray logs that a broker lists under STRAY_LOGS in its response to DescribeConfigs."""
+    logs, offline = (configs.get(name, {}).get("value") or "" for name in (STRAY_LOGS, STRAY_LOGS_OFFLINE))
+    offline_dirs = set(offline.split(","))
+    for directory, size_bytes in parse_stray_logs(logs):
+        is_offline = directory.rpartition("/")[0] in offline_dirs
+        yield StrayLog(broker_id=broker_id, directory=directory, size_bytes=size_bytes, offline=is_offline)
+
+
+def parsed(topic: str, value: str) -> dict[PartitionKey, str]:
+    """Parse the value of a topic's config LACKING_RECORDS; return a description of the loss by partition."""
+    found = (_LOST.fullmatch(each) for each in value.split("; "))
+    return {(topic, int(each[1])): each[2] for each in found if each is not None}
+
+
+def accept(client: Any, partitions: Collection[PartitionKey]) -> dict[PartitionKey, str]:
+    """Elect the replica with the longest log as leader of each partition; return the errors of failed elections.
+
+    Raises KafkaError.
+    """
+    wanted: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        wanted.setdefault(topic, []).append(number)
+    answer = client.elect_leaders(UNCLEAN, wanted, raise_errors=False)
+    return {
+        (topic.topic, each.partition_id): each.error_message or f"error {each.error_code}"
+        for topic in answer.replica_election_results
+        for each in topic.partition_result
+        if each.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+    }

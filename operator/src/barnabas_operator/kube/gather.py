@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
-from barnabas_operator.manifests.stateful_set import BROKER
+from barnabas_operator.manifests.cluster_objects import BROKER
 from barnabas_operator.planning.brokers.broker_security import SecurityStage, stage_in
-from barnabas_operator.planning.brokers.claims import StorageClasses, storage_classes_of
+from barnabas_operator.planning.brokers.cluster_checks import StorageClasses, storage_classes_of
 from barnabas_operator.planning.brokers.pods import (
     BrokerClaim,
     BrokerPod,
@@ -48,7 +48,7 @@ from barnabas_operator.planning.object_names import (
     pod_name,
     selector,
 )
-from barnabas_operator.planning.status.pod_troubles import last_warning, pod_trouble, runs
+from barnabas_operator.planning.status.cluster_events import last_warning, pod_trouble, runs
 from barnabas_operator.resources.cluster import Cluster, Volume
 from barnabas_operator.resources.kind import Json, foreign_json
 from barnabas_operator.resources.maintenance_run import MaintenanceJob

@@ -31,8 +31,14 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.cluster_kind import BROKER_ROLE, RBAC
-from barnabas_operator.resources.kind import Json, ObjectMeta
-from barnabas_operator.resources.quantity import BrokerServiceTemplate, MetadataTemplate, Template, TemplateMetadata
+from barnabas_operator.resources.kind import (
+    BrokerServiceTemplate,
+    Json,
+    MetadataTemplate,
+    ObjectMeta,
+    Template,
+    TemplateMetadata,
+)
 from barnabas_operator.resources.security import Metrics
 
 AnyTemplate = Template | MetadataTemplate | BrokerServiceTemplate

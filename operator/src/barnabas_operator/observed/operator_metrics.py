@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from barnabas_lag.evaluation.lags import Status
-from barnabas_operator.leader_election.election import Leadership
+from barnabas_operator.leader_election import Leadership
 from barnabas_operator.observed.inventory import NOBODY, Inventory
 from barnabas_operator.planning.conditions import condition_before, epoch_s
 from barnabas_operator.planning.groups.group_status import DRY_RUN, WORDS

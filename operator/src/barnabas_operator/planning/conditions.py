@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from barnabas_operator.resources.api_objects import ResourceT
 from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.kind import READY, RECONCILIATION_PAUSED, Condition, Resource, merge_conditions
+from barnabas_operator.resources.schema_check import ResourceT
 
 NOT_SUPPORTED: Final = "NotSupported"
 RESOURCE_CONFLICT: Final = "ResourceConflict"

@@ -10,7 +10,7 @@ Event, because thousands of Topics would mean thousands of writes.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas_operator.planning.admission.verdict import (
+from barnabas_operator.planning.admission import (
     AdmissionContext,
     Verdict,
     cluster_warnings,
@@ -20,6 +20,7 @@ from barnabas_operator.planning.admission.verdict import (
 )
 from barnabas_operator.planning.brokers.broker_steps import HOLDS_REPLICAS
 from barnabas_operator.planning.brokers.pods import WAITING_FOR_ADDRESSES
+from barnabas_operator.planning.cluster_state import names_another_run
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_FOUND,
     CLUSTER_NOT_READY,
@@ -29,21 +30,22 @@ from barnabas_operator.planning.conditions import (
     condition_before,
     with_problem,
 )
-from barnabas_operator.planning.groups.group_checks import review_group
 from barnabas_operator.planning.groups.group_status import group_events, unheard
+from barnabas_operator.planning.groups.reset_step import review_group
 from barnabas_operator.planning.maintenance.observed_run import BEGINS_AGAIN, OTHER_RUN
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.planning.maintenance.run_status import DELETING, RUNNING, run_events
 from barnabas_operator.planning.maintenance.run_status import without_cluster as run_without_cluster
 from barnabas_operator.planning.object_names import Said, kube_event
-from barnabas_operator.planning.rebalance_request import names_another_run
-from barnabas_operator.planning.status.cluster_events import cluster_events
+from barnabas_operator.planning.status.cluster_events import PODS_ENDING, cluster_events
 from barnabas_operator.planning.status.cluster_status import STARTING
-from barnabas_operator.planning.status.pod_troubles import PODS_ENDING
-from barnabas_operator.planning.topics.topic_plan import deletion_protected, topic_events
-from barnabas_operator.planning.topics.topic_status import REPLICAS_MOVING, without_cluster
-from barnabas_operator.planning.users.user_status import without_cluster as user_without_cluster
-from barnabas_operator.resources.api_objects import InvalidResource, ResourceT, resource_of
+from barnabas_operator.planning.topics.topic_plan import (
+    REPLICAS_MOVING,
+    deletion_protected,
+    topic_events,
+    without_cluster,
+)
+from barnabas_operator.planning.users.user_secret import without_cluster as user_without_cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
 from barnabas_operator.resources.kind import (
@@ -56,6 +58,7 @@ from barnabas_operator.resources.kind import (
     condition_of,
 )
 from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.schema_check import InvalidResource, ResourceT, resource_of
 from barnabas_operator.resources.topic import TOPIC
 from barnabas_operator.resources.user import USER
 

@@ -20,7 +20,7 @@ from barnabas_operator.planning.brokers.broker_steps import BROKERS_UNREACHABLE,
 from barnabas_operator.planning.brokers.cluster_checks import read_cluster, why_left
 from barnabas_operator.planning.brokers.cluster_secrets import with_users
 from barnabas_operator.planning.brokers.pods import CANNOT_GROW, PodsState
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import APPROVAL, ClusterState
 from barnabas_operator.planning.conditions import (
     DELETION_PROTECTED,
     INVALID_CONFIG,
@@ -31,7 +31,6 @@ from barnabas_operator.planning.conditions import (
     Refusal,
     time_text,
 )
-from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.status.cluster_status import NOTHING_FOUND, Findings, cluster_status
 from barnabas_operator.reconcile.brokers.broker_reconciler import BrokerReconciler, BrokersOutcome
 from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import (
@@ -42,18 +41,17 @@ from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import (
 )
 from barnabas_operator.reconcile.groups.group_looker import group_looker
 from barnabas_operator.reconcile.groups.offset_resets import give_back_target
-from barnabas_operator.reconcile.look_worker import LookWorker
 from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
 from barnabas_operator.reconcile.reconcile_parts import (
     BrokerBackoff,
     LastKnownState,
+    LookWorker,
     ReconcileIncomplete,
     ReconcileParts,
     RetryingLoop,
     ShortOutages,
     blocking,
 )
-from barnabas_operator.reconcile.status_writer import StatusWriter
 from barnabas_operator.reconcile.topics.topic_reconciler import TopicReconciler
 from barnabas_operator.reconcile.users.user_reconciler import UserReconciler
 from barnabas_operator.reconcile.worker_environment import (
@@ -61,6 +59,7 @@ from barnabas_operator.reconcile.worker_environment import (
     KindReconciler,
     ReconcilerEnvironment,
     Seen,
+    StatusWriter,
     WorkerEnvironment,
     broker_access,
 )

@@ -12,11 +12,10 @@ from barnabas_operator.planning.object_names import CLUSTER_LABEL
 from barnabas_operator.planning.rules_of_kinds import rules_of
 from barnabas_operator.reconcile.cluster_worker import WITHOUT_CLUSTER, ClusterWorker
 from barnabas_operator.reconcile.reconcile_parts import RetryingLoop
-from barnabas_operator.reconcile.status_writer import StatusWriter
-from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
-from barnabas_operator.resources.api_objects import readable_part
+from barnabas_operator.reconcile.worker_environment import StatusWriter, WorkerEnvironment
 from barnabas_operator.resources.cluster_kind import CLUSTER, KINDS
 from barnabas_operator.resources.kind import Json, Key, key_of
+from barnabas_operator.resources.schema_check import readable_part
 
 CRON_JOB: Final = "CronJob"
 STRAY_PAUSE_S: Final = 1.0

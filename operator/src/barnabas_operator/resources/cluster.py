@@ -7,9 +7,18 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.kind import Json, JsonObject, Message, Resource, Status, with_security
+from barnabas_operator.resources.kind import (
+    ClusterTemplate,
+    Json,
+    JsonObject,
+    ListenerTemplate,
+    Message,
+    Quantity,
+    Resource,
+    Status,
+    with_security,
+)
 from barnabas_operator.resources.maintenance_run import ENTRIES_MAX, MaintenanceEntry
-from barnabas_operator.resources.quantity import ClusterTemplate, ListenerTemplate, Quantity
 from barnabas_operator.resources.security import (
     Authentication,
     Authorization,

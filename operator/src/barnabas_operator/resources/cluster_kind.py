@@ -10,9 +10,8 @@ from typing import Final
 from barnabas_core.conventions import credential_secrets
 from barnabas_operator.resources.cluster import Cluster, ClusterStatus, Listener, Resources, Storage, Volume
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP
-from barnabas_operator.resources.kind import GROUP, JsonObject, Kind, Scaled, column
+from barnabas_operator.resources.kind import ALLOWED, GROUP, BrokerServiceTemplate, JsonObject, Kind, Scaled, column
 from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, RUN_KEYS, RUN_RULES, MaintenanceEntry
-from barnabas_operator.resources.quantity import ALLOWED, BrokerServiceTemplate
 from barnabas_operator.resources.topic import TOPIC
 from barnabas_operator.resources.user import USER
 

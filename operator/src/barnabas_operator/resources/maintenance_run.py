@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, field, json
 
-from barnabas_operator.resources.kind import JsonObject, Kind, Resource, Status, column
-from barnabas_operator.resources.quantity import Quantity, TemplateMetadata
+from barnabas_operator.resources.kind import JsonObject, Kind, Quantity, Resource, Status, TemplateMetadata, column
 
 
 class JobOption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

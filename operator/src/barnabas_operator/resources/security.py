@@ -4,9 +4,8 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from barnabas_operator.resources.kind import JsonObject
+from barnabas_operator.resources.kind import JsonObject, Quantity, Template
 from barnabas_operator.resources.maintenance_run import SecretKeyRef
-from barnabas_operator.resources.quantity import Quantity, Template
 
 AuthenticationType = Literal["tls", "scram-sha-512", "plain"]
 SUPER_USERS_MAX: Final = 64

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.admission import AdmissionContext, Verdict
 from barnabas_operator.planning.rules_of_kinds import review
 from barnabas_operator.resources.kind import JsonObject
 

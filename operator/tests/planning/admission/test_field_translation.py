@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_operator.planning.admission.field_translation import in_declared_fields
+from barnabas_operator.planning.admission import in_declared_fields
 
 OVER_ITS_LIMIT = 'Invalid value: "96Mi": must be less than or equal to memory limit of 64Mi'
 BROKERS = 'StatefulSet.apps "main-broker" is invalid: '

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from barnabas_operator.planning.admission.verdict import AdmissionContext
+from barnabas_operator.planning.admission import AdmissionContext
 from barnabas_operator.planning.rules_of_kinds import review
 from harness.worker_world import resource
 

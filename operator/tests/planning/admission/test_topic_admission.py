@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.admission import AdmissionContext, Verdict
 from barnabas_operator.planning.cluster_state import ClusterState, TopicState
 from barnabas_operator.planning.rules_of_kinds import review
 from barnabas_operator.resources.kind import JsonObject

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 
-from barnabas_operator.certificates.authority import Authority, certificates_in, has_issued, renewed_at
+from barnabas_operator.certificates import Authority, certificates_in, has_issued, renewed_at
 from barnabas_operator.planning.brokers.authorities import (
     BROKEN_SECRET,
     TRUSTED_FIRST,

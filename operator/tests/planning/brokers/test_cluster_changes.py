@@ -4,12 +4,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from barnabas_operator.planning.brokers.claims import larger_claims, refuse_disks, refuse_growth, refuse_smaller
-from barnabas_operator.planning.brokers.cluster_checks import refuse_change
+from barnabas_operator.planning.brokers.cluster_checks import (
+    larger_claims,
+    refuse_change,
+    refuse_disks,
+    refuse_growth,
+    refuse_smaller,
+)
 from barnabas_operator.planning.brokers.pods import BrokerClaim
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, Storage, Volume
-from barnabas_operator.resources.kind import ObjectMeta
-from barnabas_operator.resources.quantity import quantity_value
+from barnabas_operator.resources.kind import ObjectMeta, quantity_value
 
 
 def cluster(*volumes: Volume) -> Cluster:

@@ -15,7 +15,7 @@ from barnabas_broker.app.tls_contexts import rfc2253
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import parse_properties
 from barnabas_core.conventions import credential_secrets
-from barnabas_operator.certificates.authority import certificates_in, hosts_of, renewed_at
+from barnabas_operator.certificates import certificates_in, hosts_of, renewed_at
 from barnabas_operator.manifests.cluster_objects import broker_objects, supporting_objects
 from barnabas_operator.planning.brokers.authorities import Data
 from barnabas_operator.planning.brokers.cluster_secrets import (

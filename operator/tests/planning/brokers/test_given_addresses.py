@@ -18,8 +18,7 @@ from barnabas_operator.planning.brokers.pods import (
 )
 from barnabas_operator.planning.object_names import GIVEN
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, Listener
-from barnabas_operator.resources.kind import ObjectMeta
-from barnabas_operator.resources.quantity import ListenerTemplate, Template
+from barnabas_operator.resources.kind import ListenerTemplate, ObjectMeta, Template
 
 NODE_PORT = Listener(name="outside", port=9094, type="nodeport")
 BALANCED = Listener(name="lb", port=9095, type="loadbalancer")

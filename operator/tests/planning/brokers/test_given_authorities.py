@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from barnabas_operator.certificates.authority import Authority, Pem, certificates_in, is_current, pem_of
+from barnabas_operator.certificates import Authority, Pem, certificates_in, is_current, pem_of
 from barnabas_operator.planning.brokers.authorities import AuthorityPlan, AuthoritySecrets, Data, plan_given
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.users.user_secret import clients_authority, is_due, issue

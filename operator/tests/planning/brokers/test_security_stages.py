@@ -19,9 +19,9 @@ from barnabas_operator.planning.brokers.pod_properties import pod_properties, re
 from barnabas_operator.planning.brokers.pods import BrokerPod, BrokerSet, ExternalAccess, PodsState
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.status.cluster_status import Findings, cluster_status
-from barnabas_operator.resources.api_objects import status_json
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec, ClusterStatus, Listener
 from barnabas_operator.resources.kind import ObjectMeta
+from barnabas_operator.resources.schema_check import status_json
 from barnabas_operator.resources.security import Authentication, Authorization
 
 OPEN, OFFERED, USED, SECURED = SecurityStage

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster import Cluster
+from barnabas_operator.resources.schema_check import resource_of
 
 OUTSIDE = {"name": "outside", "port": 9094, "type": "nodeport"}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from barnabas_operator.planning.groups.group_checks import DeadLetterTopic, refuse_dead_letters
 from barnabas_operator.planning.groups.group_status import dead_letters_enabled
-from barnabas_operator.resources.api_objects import resource_of
+from barnabas_operator.planning.groups.reset_step import DeadLetterTopic, refuse_dead_letters
 from barnabas_operator.resources.consumer_group import ConsumerGroup
+from barnabas_operator.resources.schema_check import resource_of
 from harness.worker_world import resource
 
 NOW = "2026-11-29T12:00:00Z"

@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas_lag.evaluation.lags import GroupLags
-from barnabas_operator.planning.groups.group_checks import refuse_group
-from barnabas_operator.planning.groups.observed_group import GroupSeen
+from barnabas_operator.planning.groups.reset_plan import GroupSeen
+from barnabas_operator.planning.groups.reset_step import refuse_group
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, GroupType
 from barnabas_operator.resources.kind import ObjectMeta
 

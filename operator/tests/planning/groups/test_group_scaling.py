@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status
 from barnabas_operator.planning.groups.group_status import demand_of, follows_lag
-from barnabas_operator.planning.groups.observed_group import GroupSeen
+from barnabas_operator.planning.groups.reset_plan import GroupSeen
 from barnabas_operator.planning.groups.scaling import HOLD_MIN_S, WINDOW_S, Decision, Demand, Memory, decide
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec, ScaleTarget, Scaling
 from barnabas_operator.resources.kind import ObjectMeta

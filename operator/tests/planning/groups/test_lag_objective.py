@@ -4,7 +4,7 @@ import pytest
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status
-from barnabas_operator.planning.groups.observed_group import (
+from barnabas_operator.planning.groups.reset_plan import (
     NOT_FOUND,
     GroupSeen,
     Lags,

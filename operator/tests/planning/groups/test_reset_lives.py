@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.observed_group import (
+from barnabas_operator.planning.groups.reset_plan import (
     Committed,
     GroupDescription,
     GroupDescriptions,
     LogEnds,
     Member,
+    ResetPlan,
+    plan_reset,
 )
-from barnabas_operator.planning.groups.reset_plan import ResetPlan, plan_reset
 from barnabas_operator.planning.groups.reset_step import (
     GIVEN_UP,
     WAITING_FOR_MEMBERS,

@@ -4,8 +4,7 @@ import pytest
 
 from barnabas_core.group_lag import MARK_LENGTH_MAX
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.groups.observed_group import LogEnds
-from barnabas_operator.planning.groups.reset_plan import Move, ResetPlan, refuse_size
+from barnabas_operator.planning.groups.reset_plan import LogEnds, Move, ResetPlan, refuse_size
 
 LOG = LogEnds(0, 10)
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from barnabas_core.group_lag import reset_mark
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.planning.conditions import Refusal
-from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription, Member
+from barnabas_operator.planning.groups.reset_plan import Committed, GroupDescription, Member
 from barnabas_operator.planning.groups.reset_step import (
     PATIENCE,
     Begin,

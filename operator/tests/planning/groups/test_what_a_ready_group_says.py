@@ -6,7 +6,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status
 from barnabas_operator.planning.conditions import condition
 from barnabas_operator.planning.groups.group_status import WorkStatus, group_status
-from barnabas_operator.planning.groups.observed_group import NOT_FOUND, GroupSeen, Judged
+from barnabas_operator.planning.groups.reset_plan import NOT_FOUND, GroupSeen, Judged
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from barnabas_operator.resources.kind import OFFSETS_RESET, READY, ObjectMeta, condition_of
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.maintenance.run_checks import run_problems
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import ARCHIVE, KIND
 from harness.worker_world import resource
 

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from barnabas_operator.planning.maintenance.observed_run import ABOUT, MARK, waiting_turns
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
+from barnabas_operator.resources.schema_check import resource_of
 from harness.maintenance_world import KIND
 from harness.worker_world import resource
 

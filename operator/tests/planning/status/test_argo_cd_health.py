@@ -8,12 +8,12 @@ import pytest
 from lupa import lua51
 from ruamel.yaml import YAML
 
-from barnabas_operator.resources.api_objects import status_json
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.cluster_kind import KINDS
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGroupSpec
 from barnabas_operator.resources.kind import OFFSETS_RESET, READY, ROLLING, Condition, ObjectMeta, Resource
 from barnabas_operator.resources.maintenance_run import MaintenanceJob, MaintenanceJobSpec
+from barnabas_operator.resources.schema_check import status_json
 from barnabas_operator.resources.topic import Topic, TopicSpec
 from barnabas_operator.resources.user import User, UserAuthentication, UserSpec
 

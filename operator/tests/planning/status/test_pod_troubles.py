@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_operator.planning.status.pod_troubles import pod_trouble, runs
+from barnabas_operator.planning.status.cluster_events import pod_trouble, runs
 from barnabas_operator.resources.kind import Json
 
 LOG = """[2026-01-01 00:00:00,000] INFO 3 topics are loaded (barnabas_broker.app)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from barnabas_operator.planning.status.pod_troubles import why_not_bound, why_not_made
+from barnabas_operator.planning.status.cluster_events import why_not_bound, why_not_made
 
 QUOTA = 'pods "a-broker-1" is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1'
 

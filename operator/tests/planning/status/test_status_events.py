@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from barnabas_operator.planning.cluster_state import APPROVAL
 from barnabas_operator.planning.object_names import MESSAGE_LENGTH_MAX
-from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.rules_of_kinds import status_events
 from barnabas_operator.planning.topics.replica_moves import AlterConfigs
 from barnabas_operator.planning.topics.topic_plan import drift_undone

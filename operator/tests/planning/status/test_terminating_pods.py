@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_operator.planning.status.pod_troubles import TerminatingPod, is_away, terminating_pod, why_not_ended
+from barnabas_operator.planning.status.cluster_events import TerminatingPod, is_away, terminating_pod, why_not_ended
 
 BEFORE, AT, AFTER = "2026-01-01T00:00:59Z", "2026-01-01T00:01:00Z", "2026-01-01T00:01:01Z"
 ENDING = TerminatingPod("main-broker-1", "node-2", AT)

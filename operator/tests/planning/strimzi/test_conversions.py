@@ -7,8 +7,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from barnabas_operator.planning.strimzi.convert import converted
-from barnabas_operator.resources.api_objects import resource_of
 from barnabas_operator.resources.cluster_kind import KINDS
+from barnabas_operator.resources.schema_check import resource_of
 from barnabas_operator.resources.yaml_documents import yaml_text
 
 MANIFESTS: Final = Path(__file__).parent / "manifests"

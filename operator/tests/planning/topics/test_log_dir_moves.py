@@ -9,9 +9,15 @@ import pytest
 
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, TopicState
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance
+from barnabas_operator.planning.cluster_state import (
+    APPROVAL,
+    ClusterState,
+    DesiredState,
+    Disks,
+    LogDirContent,
+    TopicState,
+    named_rebalance,
+)
 from barnabas_operator.planning.status.cluster_status import reassignment_conditions
 from barnabas_operator.planning.topics.reconcile_plan import MovePlan, ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import LogDirMove, MoveReplicas, room

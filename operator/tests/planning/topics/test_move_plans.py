@@ -11,12 +11,25 @@ from hypothesis import strategies as st
 
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, ReplicaIds, TopicState, Trouble
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.rebalance_request import APPROVAL
+from barnabas_operator.planning.cluster_state import (
+    APPROVAL,
+    ClusterState,
+    DesiredState,
+    Disks,
+    LogDirContent,
+    ReplicaIds,
+    TopicState,
+    Trouble,
+)
 from barnabas_operator.planning.status.cluster_status import reassignment_conditions
-from barnabas_operator.planning.topics.rebalance import UNEVEN_SHARE, plan_rebalance
-from barnabas_operator.planning.topics.reconcile_plan import MovePlan, ReconcilePlan, plan_evacuation, plan_reconcile
+from barnabas_operator.planning.topics.reconcile_plan import (
+    UNEVEN_SHARE,
+    MovePlan,
+    ReconcilePlan,
+    plan_evacuation,
+    plan_rebalance,
+    plan_reconcile,
+)
 from barnabas_operator.planning.topics.replica_moves import (
     BYTES_MAX,
     PARTITIONS_MAX,

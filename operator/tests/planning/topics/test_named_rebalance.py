@@ -10,13 +10,19 @@ import pytest
 
 from barnabas_core.placement import DiskSpace
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, TopicState
-from barnabas_operator.planning.desired_state import DesiredState
-from barnabas_operator.planning.rebalance_request import APPROVAL, named_rebalance, named_run
+from barnabas_operator.planning.cluster_state import (
+    APPROVAL,
+    ClusterState,
+    DesiredState,
+    Disks,
+    LogDirContent,
+    TopicState,
+    named_rebalance,
+    named_run,
+)
 from barnabas_operator.planning.status.cluster_events import cluster_events
 from barnabas_operator.planning.status.cluster_status import reassignment_conditions
-from barnabas_operator.planning.topics.rebalance import NamedProgress
-from barnabas_operator.planning.topics.reconcile_plan import MovePlan, ReconcilePlan, plan_reconcile
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan, NamedProgress, ReconcilePlan, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import MoveReplicas
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec, ClusterStatus
 from barnabas_operator.resources.kind import ObjectMeta

@@ -8,7 +8,7 @@ from test_topic_plan import having, topic
 
 from barnabas_operator.planning.cluster_state import Trouble
 from barnabas_operator.planning.rules_of_kinds import status_events
-from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_plan import topic_status
 
 LOST = "the last known log end is 9308, broker 0 has no log"
 

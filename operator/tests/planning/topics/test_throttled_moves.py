@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.cluster_state import ClusterState, DesiredState, TopicState
 from barnabas_operator.planning.topics.reconcile_plan import plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import AlterConfigs, MoveReplicas, TopicStep
 from barnabas_operator.resources.cluster import Brokers, Cluster, ClusterSpec

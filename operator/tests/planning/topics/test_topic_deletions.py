@@ -8,8 +8,7 @@ import pytest
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, TopicState
-from barnabas_operator.planning.desired_state import DesiredState
+from barnabas_operator.planning.cluster_state import ClusterState, DesiredState, TopicState
 from barnabas_operator.planning.topics.replica_moves import DeleteTopic, TopicStep
 from barnabas_operator.planning.topics.topic_plan import plan_deletions
 from barnabas_operator.reconcile.topics.topic_reconciler import reconcile_topics

@@ -16,8 +16,7 @@ from barnabas_operator.planning.topics.replica_moves import (
     MoveReplicas,
     TopicStep,
 )
-from barnabas_operator.planning.topics.topic_plan import plan_topics
-from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_plan import plan_topics, topic_status
 from barnabas_operator.resources.kind import ObjectMeta
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 

@@ -9,8 +9,7 @@ from barnabas_operator.planning.cluster_state import ClusterState, TopicState, T
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.topics.reconcile_plan import plan_evacuation
 from barnabas_operator.planning.topics.replica_moves import AlterConfigs, CreateTopic
-from barnabas_operator.planning.topics.topic_plan import TopicPlan, place_partitions, plan_topics
-from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, place_partitions, plan_topics, topic_status
 from barnabas_operator.resources.kind import ObjectMeta, condition_of
 from barnabas_operator.resources.topic import Topic, TopicSpec, TopicStatus
 

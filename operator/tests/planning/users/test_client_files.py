@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
 from declared_users import cluster, user
 
-from barnabas_operator.certificates.authority import Authority, certificates_in, has_issued, renewed_at
+from barnabas_operator.certificates import Authority, certificates_in, has_issued, renewed_at
 from barnabas_operator.planning.users.user_secret import (
     ROTATE,
     SALT,

@@ -5,9 +5,8 @@ import pytest
 from declared_users import rule, user
 
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
-from barnabas_operator.planning.admission.verdict import AdmissionContext, review_user
+from barnabas_operator.planning.admission import AdmissionContext, review_user
 from barnabas_operator.planning.conditions import Refusal, time_text
-from barnabas_operator.planning.users.user_checks import UserContext, refuse
 from barnabas_operator.planning.users.user_plan import (
     REVOKE,
     SCRAM_256,
@@ -21,12 +20,14 @@ from barnabas_operator.planning.users.user_plan import (
     KnownPassword,
     SetPassword,
     SetQuotas,
+    UserContext,
     UserStep,
     describe,
     plan_deletion,
     plan_user,
+    refuse,
 )
-from barnabas_operator.planning.users.user_status import PasswordStatus, password_event, password_status
+from barnabas_operator.planning.users.user_secret import PasswordStatus, password_event, password_status
 from barnabas_operator.resources.user import User
 
 SALT = b"of alice"

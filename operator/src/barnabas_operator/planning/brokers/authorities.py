@@ -35,7 +35,7 @@ from typing import Final, Literal, NamedTuple
 
 from cryptography import x509
 
-from barnabas_operator.certificates.authority import (
+from barnabas_operator.certificates import (
     EARLY,
     Authority,
     Pem,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from cryptography import x509
 
-from barnabas_operator.certificates.authority import (
+from barnabas_operator.certificates import (
     Authority,
     Pem,
     canonical_host,

@@ -16,7 +16,7 @@ from barnabas_operator.planning.brokers.broker_security import (
     security_problems,
     security_settings,
 )
-from barnabas_operator.planning.desired_state import declared_texts
+from barnabas_operator.planning.cluster_state import declared_texts
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.schema_check import Path, dotted
 from barnabas_operator.resources.security import LagExporter

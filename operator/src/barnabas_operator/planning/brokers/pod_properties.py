@@ -38,7 +38,7 @@ from barnabas_operator.planning.brokers.local_properties import (
 )
 from barnabas_operator.planning.brokers.pods import BrokerPod, ExternalAccess, PodsState
 from barnabas_operator.planning.brokers.templates import template_problems
-from barnabas_operator.planning.desired_state import declared_texts
+from barnabas_operator.planning.cluster_state import declared_texts
 from barnabas_operator.planning.object_names import (
     FOLDER,
     HTTP_PORT,
@@ -53,8 +53,7 @@ from barnabas_operator.planning.object_names import (
 )
 from barnabas_operator.resources.cluster import RESTART_ID_MAX, Cluster, Listener
 from barnabas_operator.resources.cluster_kind import LISTENERS_OF_BROKERS, MEMORY_MIN, NAME_MAX, PORT_MIN, SIZE_MIN
-from barnabas_operator.resources.kind import GROUP
-from barnabas_operator.resources.quantity import quantity_value, shown_amount
+from barnabas_operator.resources.kind import GROUP, quantity_value, shown_amount
 from barnabas_operator.resources.schema_check import Path, dotted
 from barnabas_operator.resources.security import Metrics
 

@@ -26,8 +26,7 @@ from barnabas_operator.planning.object_names import (
     broker_service_name,
 )
 from barnabas_operator.resources.cluster import Cluster, Listener, NodeAddressType, Volume
-from barnabas_operator.resources.kind import API_VERSION, Json
-from barnabas_operator.resources.quantity import quantity_value
+from barnabas_operator.resources.kind import API_VERSION, Json, quantity_value
 
 RESIZING: Final = "Resizing"
 PENDING: Final = "FileSystemResizePending"

@@ -15,8 +15,7 @@ import msgspec
 
 from barnabas_operator.planning.object_names import HTTP_PORT, LAG_EXPORTER_PORT, REPLICATION_PORT, labels
 from barnabas_operator.resources.cluster import Cluster, Listener
-from barnabas_operator.resources.kind import Json
-from barnabas_operator.resources.quantity import TemplateMetadata
+from barnabas_operator.resources.kind import Json, TemplateMetadata
 from barnabas_operator.resources.schema_check import Path, dotted, shown
 from barnabas_operator.resources.security import LagExporterTemplate
 

@@ -11,16 +11,17 @@ from msgspec.structs import replace
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import Consumer, GroupLags, Status, worst
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal, condition, condition_before, conditions_of
-from barnabas_operator.planning.groups.observed_group import (
+from barnabas_operator.planning.groups.reset_plan import (
     MISSED,
     NOBODY_YET,
     NOT_FOUND,
     GroupDescription,
     GroupSeen,
     Judged,
+    ResetPlan,
+    counted,
     shown,
 )
-from barnabas_operator.planning.groups.reset_plan import ResetPlan, counted
 from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, RESET_BEGINS, named_members
 from barnabas_operator.planning.groups.scaling import Decision, Demand, named
 from barnabas_operator.planning.object_names import Said

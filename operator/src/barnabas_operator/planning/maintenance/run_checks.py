@@ -19,7 +19,7 @@ from barnabas_operator.planning.object_names import (
     run_labels,
     shortened_name,
 )
-from barnabas_operator.resources.kind import API_VERSION, Json
+from barnabas_operator.resources.kind import API_VERSION, Json, quantity_value, shown_amount
 from barnabas_operator.resources.maintenance_run import (
     JOB_TABLE,
     MAINTENANCE_JOB,
@@ -32,7 +32,6 @@ from barnabas_operator.resources.maintenance_run import (
     RunSpec,
     RunVolume,
 )
-from barnabas_operator.resources.quantity import quantity_value, shown_amount
 
 DRIVER_PORT: Final = 7078
 BLOCKS_PORT: Final = 7079

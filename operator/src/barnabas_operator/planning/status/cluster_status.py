@@ -17,8 +17,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     ROLLING_PAUSED,
     UNDER_REPLICATED,
 )
-from barnabas_operator.planning.brokers.claims import NOT_BOUND, larger_claims
-from barnabas_operator.planning.brokers.cluster_checks import reported_metadata_version
+from barnabas_operator.planning.brokers.cluster_checks import NOT_BOUND, larger_claims, reported_metadata_version
 from barnabas_operator.planning.brokers.pod_properties import has_administrator, of_brokers
 from barnabas_operator.planning.brokers.pods import (
     CANNOT_GROW,
@@ -29,7 +28,7 @@ from barnabas_operator.planning.brokers.pods import (
     PodsState,
     bootstrap_servers,
 )
-from barnabas_operator.planning.cluster_state import ClusterState, StrayLog, Trouble
+from barnabas_operator.planning.cluster_state import APPROVAL, APPROVED, ClusterState, StrayLog, Trouble
 from barnabas_operator.planning.conditions import Refusal, condition, conditions_of, listed
 from barnabas_operator.planning.object_names import (
     HTTP_PORT,
@@ -38,10 +37,8 @@ from barnabas_operator.planning.object_names import (
     administrator_name,
     pod_host,
 )
-from barnabas_operator.planning.rebalance_request import APPROVAL, APPROVED
-from barnabas_operator.planning.topics.rebalance import NamedProgress, Rebalance
-from barnabas_operator.planning.topics.reconcile_plan import MovePlan
-from barnabas_operator.planning.topics.topic_status import (
+from barnabas_operator.planning.topics.reconcile_plan import MovePlan, NamedProgress, Rebalance
+from barnabas_operator.planning.topics.topic_plan import (
     PARTITIONS_OFFLINE,
     REPLICAS_MOVING,
     as_before,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from barnabas_operator.planning.brokers.broker_security import OWN_USERS
-from barnabas_operator.planning.desired_state import declared_texts
+from barnabas_operator.planning.cluster_state import declared_texts
 from barnabas_operator.planning.strimzi.section import OPEN_ELSE, Section, StrimziResource, broker_config, given
 from barnabas_operator.resources.kind import JsonObject, is_open
 from barnabas_operator.resources.schema_check import dotted

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from barnabas_core.topic_partition import is_internal
-from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
+from barnabas_operator.planning.admission import AdmissionContext, Verdict
 from barnabas_operator.planning.brokers.broker_security import ADMINISTRATOR
 from barnabas_operator.planning.rules_of_kinds import review
 from barnabas_operator.planning.strimzi.cluster import converted_cluster

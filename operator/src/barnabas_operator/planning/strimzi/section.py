@@ -9,7 +9,7 @@ import msgspec
 from barnabas_core.config.broker_config import parse_broker_config, unused_settings
 from barnabas_core.config.definitions import InvalidConfig
 from barnabas_operator.planning.brokers.local_properties import OWNED_BY
-from barnabas_operator.planning.desired_state import config_problems, declared_texts
+from barnabas_operator.planning.cluster_state import config_problems, declared_texts
 from barnabas_operator.resources.kind import API_VERSION, JsonObject
 from barnabas_operator.resources.schema_check import Path, dotted, findings, shown
 from barnabas_operator.resources.topic import ConfigValue

@@ -19,9 +19,15 @@ from barnabas_core.config.broker_definitions import BROKER_CONFIGS
 from barnabas_core.config.definitions import Value, parse_value
 from barnabas_core.placement import LogDirLoad, choose_log_dir
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_operator.planning.cluster_state import ClusterState, Disks, LogDirContent, ReplicaIds, TopicState
-from barnabas_operator.planning.desired_state import declared_texts
-from barnabas_operator.planning.rebalance_request import PlannedPartition
+from barnabas_operator.planning.cluster_state import (
+    ClusterState,
+    Disks,
+    LogDirContent,
+    PlannedPartition,
+    ReplicaIds,
+    TopicState,
+    declared_texts,
+)
 from barnabas_operator.resources.cluster import Cluster
 
 ROWS_SHOWN: Final = 12

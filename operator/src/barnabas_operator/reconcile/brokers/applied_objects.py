@@ -1,22 +1,62 @@
-"""Applies the Kubernetes objects of a Cluster that have changed since they were last applied."""
+"""Applies the objects of a Cluster that have changed since they were last applied, with its Secrets and claims."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from barnabas_operator.kube.api import KubeApi, KubeRefused
-from barnabas_operator.kube.gather import addresses_given
-from barnabas_operator.manifests.cluster_objects import leftover_services, supporting_objects, with_node_port
+from barnabas_core.clock import LoopClock
+from barnabas_core.conventions import credential_secrets
+from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
+from barnabas_operator.kube.gather import CLAIM, Nodes, addresses_given, claims_of, mark_emptied, storage_classes
+from barnabas_operator.manifests.cluster_objects import (
+    claims_of_pod,
+    lag_exporter_objects,
+    leftover_config_maps,
+    leftover_services,
+    secret,
+    supporting_objects,
+    with_node_port,
+)
 from barnabas_operator.manifests.kube_object import MONITORING, Neighbours
-from barnabas_operator.manifests.lag_exporter import lag_exporter_objects
-from barnabas_operator.manifests.maintenance_schedule import leftover_schedules, schedules, starter_access
-from barnabas_operator.manifests.stateful_set import leftover_config_maps
-from barnabas_operator.planning.admission.field_translation import in_declared_fields
-from barnabas_operator.planning.brokers.pods import PodsState, conflict, is_outside, is_owned
+from barnabas_operator.manifests.maintenance_run import leftover_schedules, schedules, starter_access
+from barnabas_operator.planning.admission import in_declared_fields
+from barnabas_operator.planning.brokers.authorities import Data
+from barnabas_operator.planning.brokers.broker_security import SecurityStage
+from barnabas_operator.planning.brokers.cluster_checks import (
+    added_volumes,
+    claims_to_discard,
+    claims_to_grow,
+    claims_to_make,
+    refuse_restart,
+    ungrown,
+)
+from barnabas_operator.planning.brokers.cluster_secrets import (
+    Moment,
+    NodeNames,
+    broker_hosts,
+    given_secrets,
+    node_names,
+    plan_secrets,
+    secret_names,
+)
+from barnabas_operator.planning.brokers.pods import (
+    BrokerClaim,
+    BrokerPod,
+    PodsState,
+    claim_changes,
+    claims_in_use_again,
+    claims_to_delete,
+    claims_to_erase,
+    conflict,
+    is_outside,
+    is_owned,
+)
 from barnabas_operator.planning.cluster_state import ClusterState
-from barnabas_operator.planning.conditions import INVALID_SPEC, KUBERNETES_ERROR, Refusal
+from barnabas_operator.planning.conditions import INVALID_SPEC, KUBERNETES_ERROR, Refusal, utc_moment
 from barnabas_operator.planning.maintenance.run_checks import entry_problems
 from barnabas_operator.planning.object_names import (
     CLUSTER_LABEL,
@@ -25,12 +65,122 @@ from barnabas_operator.planning.object_names import (
     schedule_name,
     starter_name,
 )
-from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
 from barnabas_operator.reconcile.worker_environment import OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import Json
+from barnabas_operator.resources.security import CertificateStatus
 
 log = logging.getLogger(__name__)
+
+
+class ClaimsReconciler:
+    """The reconciler of one Cluster's claims. All methods but `forget` may raise KubeUnreachable and KubeRefused.
+
+    EMPTIED_LABEL marks each claim whose volume holds no needed data. When a deleted Cluster is created again, the
+    operator starts each broker that has a claim without EMPTIED_LABEL.
+    """
+
+    def __init__(self, api: KubeApi) -> None:
+        self._api = api
+        self._grown: tuple[int | None, Refusal | None] | None = None
+        self._labelled: object = None
+
+    def forget(self) -> None:
+        """Check labels and sizes again: other clients may have changed claims, or a storage class allows expansion."""
+        self._grown = self._labelled = None
+
+    async def label(self, cluster: Cluster, pods: PodsState) -> None:
+        """Set the labels and annotations of `spec.template` if the Cluster or its pods changed, or after `forget`."""
+        about = cluster.metadata.generation, frozenset(pod.uid for pod in pods.pods.values())
+        if about == self._labelled:
+            return
+        namespace, labels = cluster.metadata.namespace or "default", {CLUSTER_LABEL: cluster.metadata.name}
+        for change in claim_changes(cluster, await self._api.listing(CLAIM, namespace, labels)):
+            await self._api.apply(change)
+        self._labelled = about
+
+    async def grow(self, cluster: Cluster, claims: Iterable[BrokerClaim]) -> Refusal | None:
+        """Grow the claims if the Cluster has changed, or after `forget`; return why a claim cannot grow, or None."""
+        generation = cluster.metadata.generation
+        if self._grown is None or self._grown[0] != generation:
+            wanted = claims_to_grow(cluster, claims)
+            said = await asyncio.gather(*(self._resize(cluster, name, size) for name, size in wanted.items()))
+            self._grown = generation, next(filter(None, said), None)
+        return self._grown[1]
+
+    async def refuse_restart(
+        self, cluster: Cluster, pods: PodsState, restarting: Sequence[BrokerPod]
+    ) -> Refusal | None:
+        """Create the claims of added volumes; return why the pods must not restart yet, such as an unbound claim."""
+        with_more = [pod for pod in restarting if added_volumes(cluster, pod)]
+        if not with_more:
+            return None
+        classes = await storage_classes(self._api, cluster)
+        for pod in with_more:
+            await self._make(cluster, pod, claims_to_make(cluster, pods, pod, classes))
+        return next(filter(None, (refuse_restart(cluster, pods, pod, classes) for pod in with_more)), None)
+
+    async def discard(self, cluster: Cluster, pods: PodsState) -> None:
+        """Delete the claims that are no longer needed and were never bound to a volume."""
+        if all(claim.is_bound for claim in pods.claims):
+            return
+        for claim in claims_to_discard(cluster, pods, await storage_classes(self._api, cluster)):
+            try:
+                await self._delete(cluster, claim, ", which was never bound to a disk", resourceVersion=claim.version)
+            except KubeRefused as error:
+                if error.status != CONFLICT:
+                    raise
+
+    async def mark(self, cluster: Cluster, claims: Iterable[BrokerClaim], broker_id: int) -> None:
+        """Label the claims of a drained broker that is about to be removed.
+
+        Claims that have the label in `claims` are labelled again, because `tidy` may have removed it since.
+        """
+        for claim in claims:
+            if claim.broker_id == broker_id:
+                await mark_emptied(self._api, cluster, claim, is_emptied=True)
+
+    async def tidy(self, cluster: Cluster, pods: PodsState, registered: Collection[int] | None) -> None:
+        """Delete the emptied claims of removed brokers, but only for volumes with `deleteClaim`.
+
+        The claims of all other brokers lose EMPTIED_LABEL, which an earlier removal may have set. The claims of brokers
+        whose ids are in `registered` are kept; if `registered` is None (unknown), all claims are kept.
+        """
+        for claim in claims_in_use_again(pods.lasting_claims, pods.count):
+            await mark_emptied(self._api, cluster, claim, is_emptied=False)
+        if registered is not None:
+            for claim in claims_to_delete(cluster, pods.lasting_claims, pods.count, registered):
+                await self._delete(cluster, claim, " of a removed broker")
+
+    async def erase(self, cluster: Cluster) -> None:
+        """Delete the claims of a deleted Cluster by its deletion policy."""
+        for claim in claims_to_erase(cluster, await claims_of(self._api, cluster)):
+            await self._delete(cluster, claim, ", because its Cluster is deleted")
+
+    async def _delete(self, cluster: Cluster, claim: BrokerClaim, why: str, **seen: str) -> None:
+        namespace = cluster.metadata.namespace or "default"
+        log.info("%s/%s: deleting the claim %s%s", namespace, cluster.metadata.name, claim.name, why)
+        await self._api.delete(CLAIM, namespace, claim.name, preconditions={"uid": claim.uid, **seen})
+
+    async def _make(self, cluster: Cluster, pod: BrokerPod, names: Iterable[str]) -> None:
+        made: dict[str, Json] = {each["metadata"]["name"]: each for each in claims_of_pod(cluster, pod.name)}
+        for name in names:
+            log.info("%s/%s: creating the claim %s", cluster.metadata.namespace, cluster.metadata.name, name)
+            try:
+                await self._api.create(made[name])
+            except KubeRefused as error:
+                if error.status != CONFLICT:
+                    raise
+
+    async def _resize(self, cluster: Cluster, name: str, size: str) -> Refusal | None:
+        namespace = cluster.metadata.namespace or "default"
+        try:
+            await self._api.patch(CLAIM, namespace, name, {"spec": {"resources": {"requests": {"storage": size}}}})
+        except KubeRefused as error:
+            return ungrown(name, size, error.message)
+        log.info("%s/%s: the claim was resized to %s", namespace, name, size)
+        return None
+
 
 PASSING: Final = frozenset({"status", "metadata"})
 OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
@@ -346,3 +496,98 @@ class GarbageCollector:
         found = await self._api.listing(kind, namespace, {CLUSTER_LABEL: name})
         for each in choose(cluster, pods, found):
             await self._objects.remove(kind, each)
+
+
+class ClusterSecretsReconciler:
+    """The reconciler of one Cluster's Secrets.
+
+    `reconcile` reads and renews the Secrets only if the Cluster or an address in its certificates has changed, or if
+    `forget` was called.
+    """
+
+    def __init__(
+        self, api: KubeApi, objects: AppliedObjects, nodes: Nodes, clock: LoopClock, new_password: Callable[[], str]
+    ) -> None:
+        self._api = api
+        self._objects = objects
+        self._nodes = nodes
+        self._clock = clock
+        self._new_password = new_password
+        self._seen: object = None
+        self.data: Mapping[str, Data] = {}
+        """The content of the Cluster's Secrets, by name of the Secret; empty for a Cluster without security."""
+        self.nodes_left_out = ""
+        """The reason why the brokers' certificate lacks addresses of nodes; empty if it lacks none."""
+        self.certificates: tuple[CertificateStatus, ...] | None = None
+        """The expiry times of the certificates in the Secrets; None until they are known."""
+
+    def forget(self) -> None:
+        """Read the Secrets again, because certificates may be due for renewal, or Secrets may have changed."""
+        self._seen = None
+
+    async def reconcile(self, cluster: Cluster, pods: PodsState) -> Refusal | None:
+        """Create and renew the Secrets; return the first error. Raises KubeUnreachable and KubeRefused."""
+        if pods.external.stage_of(cluster) is SecurityStage.OPEN:
+            self.data, self.certificates, self._seen, self.nodes_left_out = {}, (), None, ""
+            return None
+        nodes = await self._node_names(cluster, pods)
+        self.nodes_left_out = nodes.left_out
+        hosts = broker_hosts(cluster, pods.external, nodes.hosts)
+        about = cluster.metadata.generation, hosts, pods.external
+        if about == self._seen:
+            return None
+        refused = await self._bring(cluster, hosts, pods)
+        if refused is None:
+            self._seen = about
+        return refused
+
+    async def _bring(self, cluster: Cluster, hosts: frozenset[str], pods: PodsState) -> Refusal | None:
+        found = await self._found(cluster)
+        foreign = {name for name, item in found.items() if not is_owned(cluster, item)}
+        for name in foreign - given_secrets(cluster):
+            return conflict(cluster, {"kind": "Secret", "metadata": {"name": name}}, found[name])
+        data = {name: _data(item) for name, item in found.items()}
+        marks = {name: item["metadata"].get("annotations") or {} for name, item in found.items()}
+        moment = Moment(data, marks, utc_moment(self._clock.now_ms()), self._new_password, foreign)
+        plan = plan_secrets(cluster, hosts, pods.external, moment)
+        if isinstance(plan, Refusal):
+            return plan
+        for wanted in plan.secrets:
+            try:
+                if await self._objects.apply(cluster, secret(cluster, wanted)) and data.get(wanted.name) != wanted.data:
+                    log.info("%s/%s: renewed the Secret %s", *_cluster_key(cluster), wanted.name)
+            except ObjectRefused as error:
+                return error.refusal
+        self.data, self.certificates = plan.by_name, plan.certificates
+        return None
+
+    async def erase(self, cluster: Cluster) -> None:
+        """Delete the Secrets that the Cluster owns."""
+        name, namespace = cluster.metadata.name, cluster.metadata.namespace or "default"
+        found = {**await self._found(cluster), **await self._get(namespace, credential_secrets(name))}
+        for each, item in found.items():
+            if is_owned(cluster, item):
+                uid = item["metadata"]["uid"]
+                await self._api.delete("Secret", namespace, each, preconditions={"uid": uid})
+
+    async def _found(self, cluster: Cluster) -> Mapping[str, Json]:
+        return await self._get(cluster.metadata.namespace or "default", secret_names(cluster))
+
+    async def _get(self, namespace: str, names: Sequence[str]) -> Mapping[str, Json]:
+        found = await asyncio.gather(*(self._api.get("Secret", namespace, name) for name in names))
+        return {name: item for name, item in zip(names, found, strict=True) if item is not None}
+
+    async def _node_names(self, cluster: Cluster, pods: PodsState) -> NodeNames:
+        """Return the node addresses for the certificate; none if no listener advertises addresses of nodes."""
+        if not any(each.is_at_node for each in cluster.spec.listeners):
+            return NodeNames()
+        return node_names(cluster, await self._nodes.addresses(), [pod.node for pod in pods.pods.values()])
+
+
+def _cluster_key(cluster: Cluster) -> tuple[str, str]:
+    return cluster.metadata.namespace or "default", cluster.metadata.name
+
+
+def _data(item: Json) -> Data:
+    data: Mapping[str, str] = item.get("data") or {}
+    return {name: b64decode(value) for name, value in data.items()}

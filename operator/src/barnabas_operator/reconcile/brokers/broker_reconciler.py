@@ -24,8 +24,7 @@ from barnabas_operator.planning.brokers.broker_steps import (
     restart_batch,
     step_without_restarts,
 )
-from barnabas_operator.planning.brokers.claims import refuse_disks, same_disks
-from barnabas_operator.planning.brokers.cluster_checks import refuse_older_image
+from barnabas_operator.planning.brokers.cluster_checks import refuse_disks, refuse_older_image, same_disks
 from barnabas_operator.planning.brokers.pods import (
     CANNOT_GROW,
     WAITING_FOR_ADDRESSES,
@@ -47,31 +46,30 @@ from barnabas_operator.planning.object_names import (
     pod_name,
     selector,
 )
-from barnabas_operator.planning.status.cluster_events import restart_event
-from barnabas_operator.planning.status.cluster_status import resize_failure
-from barnabas_operator.planning.status.pod_troubles import (
+from barnabas_operator.planning.status.cluster_events import (
     PODS_ENDING,
     PODS_OVERDUE,
     TerminatingPod,
     is_away,
     is_slow,
     last_warning,
+    restart_event,
     terminating_pod,
     why_not_bound,
     why_not_ended,
     why_not_made,
 )
+from barnabas_operator.planning.status.cluster_status import resize_failure
 from barnabas_operator.reconcile.brokers.applied_objects import (
     AppliedObjects,
+    ClaimsReconciler,
+    ClusterSecretsReconciler,
     CompanionObjects,
     GarbageCollector,
     ObjectRefused,
     SupportingObjects,
 )
-from barnabas_operator.reconcile.brokers.claims_reconciler import ClaimsReconciler
-from barnabas_operator.reconcile.brokers.cluster_secrets_reconciler import ClusterSecretsReconciler
-from barnabas_operator.reconcile.status_writer import EventWriter
-from barnabas_operator.reconcile.worker_environment import WorkerEnvironment
+from barnabas_operator.reconcile.worker_environment import EventWriter, WorkerEnvironment
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import Json
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_kafka.security import IN_CLEAR, Credentials
-from barnabas_operator.kafka.group_looks import GroupLooks, Looked
+from barnabas_operator.kafka.group_admin import GroupLooks, Looked
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
@@ -26,10 +26,15 @@ from barnabas_operator.planning.groups.group_status import is_worth_a_write, nee
 from barnabas_operator.planning.rules_of_kinds import has_news, may_go, why_waiting
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, give_back_target
-from barnabas_operator.reconcile.look_worker import Looker, Pace, PacedStatuses
-from barnabas_operator.reconcile.reconcile_parts import blocking
-from barnabas_operator.reconcile.status_writer import StatusWriter, all_ended
-from barnabas_operator.reconcile.worker_environment import Bodies, ParsedResources, ReconcilerEnvironment, broker_access
+from barnabas_operator.reconcile.reconcile_parts import Looker, Pace, PacedStatuses, blocking
+from barnabas_operator.reconcile.worker_environment import (
+    Bodies,
+    ParsedResources,
+    ReconcilerEnvironment,
+    StatusWriter,
+    all_ended,
+    broker_access,
+)
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup, ConsumerGroupStatus
 from barnabas_operator.resources.kind import Json

@@ -9,20 +9,13 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace as replaced
 
 from barnabas_core.config.group_configs import GROUP_CONFIGS
+from barnabas_kafka.asking import SHARE
 from barnabas_kafka.connection import REQUEST_TIMEOUT_S, ClusterUnreachable, reachable
-from barnabas_kafka.share_groups import SHARE
 from barnabas_operator.kafka.step_requests import alter_configs, dead_letter_topic, overrides
 from barnabas_operator.kube.api import CONFLICT, KubeRefused, KubeUnreachable, Scales
-from barnabas_operator.leader_election.election import NotLeading
+from barnabas_operator.leader_election import NotLeading
+from barnabas_operator.planning.cluster_state import config_changes
 from barnabas_operator.planning.conditions import INVALID_CONFIG, KUBERNETES_ERROR, PAUSE, Refusal, time_text
-from barnabas_operator.planning.desired_state import config_changes
-from barnabas_operator.planning.groups.group_checks import (
-    DEAD_LETTER_TOPIC,
-    DeadLetterTopic,
-    is_claimed,
-    refuse_dead_letters,
-    refuse_group,
-)
 from barnabas_operator.planning.groups.group_status import (
     RESETTING,
     WorkStatus,
@@ -33,7 +26,14 @@ from barnabas_operator.planning.groups.group_status import (
     not_scaled,
     scaled,
 )
-from barnabas_operator.planning.groups.observed_group import GroupSeen, Judged, judged, missed_since_s, misses
+from barnabas_operator.planning.groups.reset_plan import GroupSeen, Judged, judged, missed_since_s, misses
+from barnabas_operator.planning.groups.reset_step import (
+    DEAD_LETTER_TOPIC,
+    DeadLetterTopic,
+    is_claimed,
+    refuse_dead_letters,
+    refuse_group,
+)
 from barnabas_operator.planning.groups.scaling import (
     Decision,
     Demand,
@@ -48,7 +48,7 @@ from barnabas_operator.planning.object_names import kube_event
 from barnabas_operator.planning.topics.topic_plan import deletion_protected
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, OffsetResets
 from barnabas_operator.reconcile.reconcile_parts import blocking, is_expected, refusal_of
-from barnabas_operator.reconcile.status_writer import EventWriter
+from barnabas_operator.reconcile.worker_environment import EventWriter
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup, ScaleTarget, Scaling
 from barnabas_operator.resources.kind import OFFSETS_RESET, SCALING_ACTIVE, WITHIN_OBJECTIVE, condition_of

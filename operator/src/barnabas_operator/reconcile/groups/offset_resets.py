@@ -28,8 +28,7 @@ from barnabas_operator.planning.groups.group_status import (
     reset_refused,
     still_active,
 )
-from barnabas_operator.planning.groups.observed_group import Committed, GroupDescription
-from barnabas_operator.planning.groups.reset_plan import ResetPlan, refuse_size
+from barnabas_operator.planning.groups.reset_plan import Committed, GroupDescription, ResetPlan, refuse_size
 from barnabas_operator.planning.groups.reset_step import (
     Begin,
     Commit,
@@ -48,10 +47,10 @@ from barnabas_operator.planning.groups.reset_step import (
 from barnabas_operator.planning.groups.scaling import TargetScale, named
 from barnabas_operator.planning.object_names import kube_event
 from barnabas_operator.reconcile.reconcile_parts import blocking
-from barnabas_operator.reconcile.status_writer import EventWriter
-from barnabas_operator.resources.api_objects import readable_part
+from barnabas_operator.reconcile.worker_environment import EventWriter
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset, ResetStatus
 from barnabas_operator.resources.kind import OFFSETS_RESET, Json, condition_of
+from barnabas_operator.resources.schema_check import readable_part
 
 
 class GroupEnvironment(NamedTuple):

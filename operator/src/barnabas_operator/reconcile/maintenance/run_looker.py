@@ -12,7 +12,7 @@ from typing import Final
 from barnabas_core.clock import Clock
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import gather_runs
-from barnabas_operator.leader_election.election import NotLeading
+from barnabas_operator.leader_election import NotLeading
 from barnabas_operator.manifests.maintenance_run import (
     as_the_cluster_says,
     driver_job,
@@ -22,6 +22,7 @@ from barnabas_operator.manifests.maintenance_run import (
     run_policy,
     spark_application,
 )
+from barnabas_operator.planning.cluster_state import SKEW, named_run
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
     INTERNAL_ERROR,
@@ -64,16 +65,16 @@ from barnabas_operator.planning.maintenance.run_status import (
     refused,
     running,
 )
-from barnabas_operator.planning.rebalance_request import SKEW, named_run
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.reconcile.look_worker import Looker, Pace, PacedStatuses
-from barnabas_operator.reconcile.reconcile_parts import refusal_of
-from barnabas_operator.reconcile.status_writer import StatusWriter, has_finalizer_as, in_turns
+from barnabas_operator.reconcile.reconcile_parts import Looker, Pace, PacedStatuses, refusal_of
 from barnabas_operator.reconcile.worker_environment import (
     Bodies,
     OperatorSettings,
     ParsedResources,
     ReconcilerEnvironment,
+    StatusWriter,
+    has_finalizer_as,
+    in_turns,
 )
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import Json

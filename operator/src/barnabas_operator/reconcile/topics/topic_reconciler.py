@@ -11,11 +11,16 @@ from msgspec.structs import replace
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.kafka.step_requests import StepRefused
-from barnabas_operator.planning.cluster_state import ClusterState, Trouble
+from barnabas_operator.planning.cluster_state import (
+    ClusterState,
+    DesiredState,
+    NamedRebalance,
+    Trouble,
+    named_rebalance,
+    named_run,
+)
 from barnabas_operator.planning.conditions import KAFKA_ERROR, Refusal
-from barnabas_operator.planning.desired_state import DesiredState
 from barnabas_operator.planning.object_names import kube_event
-from barnabas_operator.planning.rebalance_request import NamedRebalance, named_rebalance, named_run
 from barnabas_operator.planning.status.cluster_events import moves_begin
 from barnabas_operator.planning.topics.reconcile_plan import WITH_CONFIGS, MovePlan, is_throttled, plan_reconcile
 from barnabas_operator.planning.topics.replica_moves import (
@@ -30,14 +35,18 @@ from barnabas_operator.planning.topics.replica_moves import (
     new_replicas,
     place_in_log_dirs,
 )
-from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name, drift_undone
-from barnabas_operator.planning.topics.topic_status import topic_status
+from barnabas_operator.planning.topics.topic_plan import TopicPlan, claimed_name, drift_undone, topic_status
 from barnabas_operator.reconcile.reconcile_parts import blocking
-from barnabas_operator.reconcile.status_writer import EventWriter
-from barnabas_operator.reconcile.worker_environment import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
-from barnabas_operator.resources.api_objects import readable_part
+from barnabas_operator.reconcile.worker_environment import (
+    Bodies,
+    DirectReconciler,
+    EventWriter,
+    ReconcilerEnvironment,
+    Seen,
+)
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.maintenance_run import MAINTENANCE_JOB, MaintenanceJob
+from barnabas_operator.resources.schema_check import readable_part
 from barnabas_operator.resources.topic import Topic
 
 log = logging.getLogger(__name__)

@@ -19,18 +19,19 @@ from barnabas_operator.planning.conditions import (
     with_problem,
 )
 from barnabas_operator.planning.object_names import Said, bootstrap_name, kube_event
-from barnabas_operator.planning.users.user_checks import UserContext, refuse
 from barnabas_operator.planning.users.user_plan import (
     ClusterUsers,
+    UserContext,
     UserPlan,
     UserStep,
     describe,
     owned_name,
     plan_deletion,
     plan_user,
+    refuse,
 )
-from barnabas_operator.planning.users.user_secret import NewPassword
-from barnabas_operator.planning.users.user_status import (
+from barnabas_operator.planning.users.user_secret import (
+    NewPassword,
     drift_undone,
     password_event,
     password_of_status,
@@ -38,7 +39,6 @@ from barnabas_operator.planning.users.user_status import (
     user_status,
 )
 from barnabas_operator.reconcile.reconcile_parts import blocking
-from barnabas_operator.reconcile.status_writer import EventWriter, all_ended
 from barnabas_operator.reconcile.users.user_secrets import (
     KubeSecrets,
     ReadySecret,
@@ -47,7 +47,14 @@ from barnabas_operator.reconcile.users.user_secrets import (
     SecretWriter,
     UserSecrets,
 )
-from barnabas_operator.reconcile.worker_environment import Bodies, DirectReconciler, ReconcilerEnvironment, Seen
+from barnabas_operator.reconcile.worker_environment import (
+    Bodies,
+    DirectReconciler,
+    EventWriter,
+    ReconcilerEnvironment,
+    Seen,
+    all_ended,
+)
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.user import User
 

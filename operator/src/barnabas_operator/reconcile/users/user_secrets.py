@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas_core.clock import Clock
-from barnabas_operator.certificates.authority import certificates_in
+from barnabas_operator.certificates import certificates_in
 from barnabas_operator.kube.api import CONFLICT, KubeApi, KubeRefused
 from barnabas_operator.planning.brokers.cluster_secrets import certificate_status
 from barnabas_operator.planning.conditions import KUBERNETES_ERROR, Refusal

@@ -1,5 +1,6 @@
-"""The result of an admission review, and the facts that the review needs."""
+"""The admission review of changes to resources before the API server stores them."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -8,15 +9,12 @@ import msgspec
 from barnabas_core.config.broker_config import unused_settings
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change
 from barnabas_operator.planning.brokers.pod_properties import pod_problems
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import ClusterState, declared_texts, named_rebalance, named_run
 from barnabas_operator.planning.conditions import CLUSTER_NOT_READY
-from barnabas_operator.planning.desired_state import declared_texts
 from barnabas_operator.planning.maintenance.run_checks import entry_problems
-from barnabas_operator.planning.rebalance_request import named_rebalance, named_run
 from barnabas_operator.planning.topics.topic_plan import not_internal, refuse, valid_config, valid_name
-from barnabas_operator.planning.users.user_checks import OF_THE_RESOURCE, UserContext
-from barnabas_operator.planning.users.user_checks import refuse as refuse_user
-from barnabas_operator.planning.users.user_plan import ClusterUsers
+from barnabas_operator.planning.users.user_plan import OF_THE_RESOURCE, ClusterUsers, UserContext
+from barnabas_operator.planning.users.user_plan import refuse as refuse_user
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
 from barnabas_operator.resources.kind import Json, foreign_json
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
@@ -281,3 +279,44 @@ def _refusals(wanted: User, before: User | None, context: AdmissionContext) -> I
     refusal = refuse_user(wanted, UserContext(ClusterUsers({}), context.reserved), OF_THE_RESOURCE)
     if refusal is not None:
         yield refusal.message
+
+
+_ABOUT: Final = re.compile(
+    r'^\S+ "[^"]*" is invalid: |^.*: strict decoding error: '
+    r"|^failed to create typed patch object \([^)]*\): (errors:\s*)?\."
+)
+_OF_BROKERS: Final = (
+    (r"spec\.template\.spec\.containers\[0\]\.resources", "spec.brokers.resources"),
+    (r"spec\.template\.spec\.containers\[0\]", "spec.template.brokerContainer"),
+    (r"spec\.template\.spec\b", "spec.template.pod.spec"),
+    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", r"spec.template.pod.metadata.\1"),
+)
+_EXPORTER: Final = "spec.lagExporter"
+_ITS_CONTAINER: Final = r"spec\.template\.spec\.containers\[(?:0|name=\"lag-exporter\")\]"
+_OF_THE_LAG_EXPORTER: Final = (
+    (rf"{_ITS_CONTAINER}\.(resources|image)\b", rf"{_EXPORTER}.\1"),
+    (_ITS_CONTAINER, f"{_EXPORTER}.template.container"),
+    (r"spec\.template\.spec\b", f"{_EXPORTER}.template.pod.spec"),
+    (r"spec\.template(?:\.metadata)?\.(labels|annotations)", rf"{_EXPORTER}.template.pod.metadata.\1"),
+)
+_OF_SCHEDULES: Final = ((r"\bspec\.(schedule|timeZone|startingDeadlineSeconds)\b", r"spec.maintenance[].\1"),)
+JOB: Final = "Job"
+_OF_RUNS: Final = ((r"spec\.template\.spec\b", "spec.template.pod.spec"),)
+_FIELDS: Final = {
+    JOB: _OF_RUNS,
+    "StatefulSet": _OF_BROKERS,
+    "Deployment": _OF_THE_LAG_EXPORTER,
+    "CronJob": _OF_SCHEDULES,
+}
+
+
+def in_declared_fields(kind: str, message: str) -> str:
+    """Replace the Kubernetes field paths in an API server's message by the field paths of the Barnabas resource.
+
+    Paths of fields that only the operator sets stay the same. The introduction of the message, such as
+    `Job "a" is invalid:`, is removed.
+    """
+    said = _ABOUT.sub("", message)
+    for theirs, ours in _FIELDS.get(kind, ()):
+        said = re.sub(theirs, ours, said)
+    return said

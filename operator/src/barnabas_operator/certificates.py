@@ -1,4 +1,4 @@
-"""A certificate authority (CA), and the certificates that it issues, as PEM."""
+"""Certificate authorities (CAs), the certificates that they issue, and truststores."""
 
 import datetime as dt
 import ipaddress

@@ -1,13 +1,15 @@
-"""The metric families of a cluster, created one at a time to save memory.
+"""The metrics for Prometheus.
 
-The number of exported series is limited. Per-partition series are left out first. Topics and groups are exported in the
-order of their names, but groups without members last, because there are often thousands of abandoned groups.
+The metric families of a cluster, created one at a time to save memory. The number of exported series is limited.
+Per-partition series are left out first. Topics and groups are exported in the order of their names, but groups
+without members last, because there are often thousands of abandoned groups.
 """
 
-from collections import Counter
+import collections
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -258,7 +260,7 @@ class ClusterMetrics(Collector):
 
     def __init__(self, evaluation: Evaluation, limits: Limits) -> None:
         self._readings = evaluation.readings
-        self._topic_sizes = Counter(partition.topic for partition in evaluation.readings.partitions)
+        self._topic_sizes = collections.Counter(partition.topic for partition in evaluation.readings.partitions)
         self.shown: Final[Shown] = shown(evaluation, self._topic_sizes, limits)
         self._names = {each: (each.topic, str(each.partition)) for each in evaluation.readings.partitions}
 
@@ -306,3 +308,62 @@ def _family(metric: Metric, rows: Iterable[Row]) -> GaugeMetricFamily:
         if number is not None:
             family.add_metric(names, float(number))
     return family
+
+
+PREFIX = "barnabas_lag_exporter"
+
+
+class OwnMetrics:
+    """The exporter's own metrics, counted since the process began."""
+
+    def __init__(self, age_s: Callable[[], float], interval_s: float) -> None:
+        """Create the metrics; `age_s` returns the seconds since the last round in which brokers answered."""
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._up = self._gauge("up", "1 if the cluster answered the last round of requests, else 0.")
+        self._gauge(
+            "round_age_seconds",
+            "Seconds since the exported values were read from the cluster; +Inf before they are first read.",
+        ).set_function(age_s)
+        self._gauge(
+            "interval_seconds", "Seconds between the starts of two consecutive rounds of requests to the brokers."
+        ).set(interval_s)
+        self._seconds = self._gauge(
+            "round_seconds", "Duration of the last round of requests to the brokers in seconds."
+        )
+        self._rounds = self._counter("rounds", "Number of rounds of requests to the brokers, successful or failed.")
+        self._failed = self._counter("failed_rounds", "Number of rounds of requests that the cluster did not answer.")
+        self._failures = self._counter(
+            "request_failures", "Number of requests that a broker refused or did not answer.", "request"
+        )
+        self._cut_off = self._gauge(
+            "cut_off",
+            "Number of topics or groups that are not exported in full, because an option limits the series.",
+            "option",
+        )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self.registry)
+
+    def round_ended(self, seconds: float, *, is_answered: bool) -> None:
+        """Count one evaluation of the lag, and set its duration and the metric `up`.
+
+        If no broker answered, count the evaluation as failed, too.
+        """
+        self._rounds.inc()
+        self._seconds.set(seconds)
+        self._up.set(is_answered)
+        if not is_answered:
+            self._failed.inc()
+
+    def request_failed(self, request: str) -> None:
+        """Count a failed request to a broker."""
+        self._failures.labels(request).inc()
+
+    def tell_cut_off(self, names: Mapping[str, int]) -> None:
+        """Set the metric `cut_off`: for each option, the number of topics or groups that are not exported in full."""
+        for option, count in names.items():
+            self._cut_off.labels(option).set(count)

@@ -1,10 +1,9 @@
 """The validating webhook, which the API server calls before it stores a change of a resource.
 
-Dry-runs the objects of a Cluster or MaintenanceJob on the API server, before the resource is stored. A
-MaintenanceJob is refused if its backend is Kubeflow and Kubeflow's operator is not installed. If the MaintenanceJob
-has a template, its Job is dry-run. The entries of a Cluster's `spec.maintenance` are checked like MaintenanceJobs.
-The Cluster's StatefulSet, CronJobs and objects with a template are dry-run, too, and the storage classes must allow
-the declared volume claims.
+The objects of a Cluster or MaintenanceJob are dry-run on the API server before the resource is stored. A MaintenanceJob
+is refused if its backend is Kubeflow and Kubeflow's operator is not installed. If it has a template, its Job is
+dry-run. The entries of a Cluster's `spec.maintenance` are checked like MaintenanceJobs. The Cluster's StatefulSet,
+CronJobs and objects with a template are dry-run, too, and the storage classes must allow the declared volume claims.
 """
 
 import asyncio
@@ -17,15 +16,12 @@ from msgspec.structs import replace
 from barnabas_core.clock import LoopClock
 from barnabas_operator.kube.api import KubeApi, KubeRefused, KubeUnreachable
 from barnabas_operator.kube.gather import CLAIM, claims_of, storage_classes
-from barnabas_operator.manifests.cluster_objects import templated_objects
+from barnabas_operator.manifests.cluster_objects import stateful_set, templated_objects
 from barnabas_operator.manifests.kube_object import ClientAccess
-from barnabas_operator.manifests.maintenance_run import driver_job
-from barnabas_operator.manifests.maintenance_schedule import schedules
-from barnabas_operator.manifests.stateful_set import stateful_set
+from barnabas_operator.manifests.maintenance_run import driver_job, schedules
 from barnabas_operator.observed.inventory import Inventory
-from barnabas_operator.planning.admission.field_translation import JOB, in_declared_fields
-from barnabas_operator.planning.admission.verdict import AdmissionContext, Verdict
-from barnabas_operator.planning.brokers.claims import (
+from barnabas_operator.planning.admission import JOB, AdmissionContext, Verdict, in_declared_fields
+from barnabas_operator.planning.brokers.cluster_checks import (
     claims_to_grow,
     new_disks,
     refuse_disks,
@@ -34,14 +30,11 @@ from barnabas_operator.planning.brokers.claims import (
 )
 from barnabas_operator.planning.brokers.pod_properties import reserved_users
 from barnabas_operator.planning.brokers.pods import ExternalAccess
-from barnabas_operator.planning.cluster_state import ClusterState
+from barnabas_operator.planning.cluster_state import APPROVAL, ClusterState, declared_texts
 from barnabas_operator.planning.conditions import Refusal
-from barnabas_operator.planning.desired_state import declared_texts
 from barnabas_operator.planning.maintenance.run_checks import SPARK_OPERATOR_MISSING
 from barnabas_operator.planning.object_names import schedule_name
-from barnabas_operator.planning.rebalance_request import APPROVAL
 from barnabas_operator.planning.rules_of_kinds import changes, review
-from barnabas_operator.resources.api_objects import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.cluster import Brokers, Cluster
 from barnabas_operator.resources.cluster_kind import CLUSTER, kind_of_plural
 from barnabas_operator.resources.consumer_group import CONSUMER_GROUP, ConsumerGroup
@@ -54,6 +47,7 @@ from barnabas_operator.resources.maintenance_run import (
     RunSpec,
     RunTemplate,
 )
+from barnabas_operator.resources.schema_check import InvalidResource, readable_part, resource_of
 from barnabas_operator.resources.user import USER
 
 

@@ -1,1 +1,0 @@
-"""Certificate authorities (CAs), the certificates that they issue, and truststores."""

@@ -1,1 +1,0 @@
-"""Leader election between operators."""

@@ -1,1 +1,0 @@
-"""The admission review of changes to resources before the API server stores them."""
