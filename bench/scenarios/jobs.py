@@ -54,9 +54,8 @@ class SparkJobs:
 def _session() -> "SparkSession":
     """Return the session of this run."""
     try:
-        from barnabas_jobs.app.connector import default_folder
-        from barnabas_jobs.app.session import session
-        from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
+        from barnabas_jobs.app.connector import default_folder, session
+        from barnabas_jobs.spark.failures import ONE_TASK_EACH
     except ImportError as error:
         raise NotRun(f"PySpark is not there: {error}") from None
     from barnabas_jobs.planning.errors import JobFailed

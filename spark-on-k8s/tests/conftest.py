@@ -11,8 +11,7 @@ from jobs_world import JARS, SHORT_LIVED, SMALL, World, broker_for_jobs
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.app.connector import ConnectorMissing
-from barnabas_jobs.app.session import session
+from barnabas_jobs.app.connector import ConnectorMissing, session
 from harness.require import missing
 from harness.server_process import ServerProcess
 

@@ -20,7 +20,7 @@ from barnabas_jobs.jobs import archive, verify
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.topics import Cluster
 from barnabas_jobs.planning.options import ArchiveOptions
-from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
+from barnabas_jobs.spark.failures import ONE_TASK_EACH
 from barnabas_jobs.spark.records import of_files
 from harness.barnabas_server import prepare_barnabas
 from harness.deadline import PATIENCE_S, wait_for

@@ -23,7 +23,7 @@ import pyspark
 from confluent_kafka import Consumer, Producer, TopicPartition
 from jobs_world import JARS, KEEP, SMALL
 
-from barnabas_jobs.app.session import session
+from barnabas_jobs.app.connector import session
 from barnabas_jobs.jobs import archive, restore
 from barnabas_jobs.kafka.writer import QUIET_S
 from harness.cluster import BarnabasCluster, barnabas_cluster

@@ -22,8 +22,8 @@ from sqlalchemy.schema import CreateTable
 from barnabas_jobs.files import table_writer
 from barnabas_jobs.files.archive_tables import CATALOG_FILE, ArchivedTopic, ArchiveTables, data_files
 from barnabas_jobs.files.store import LocalFolder
-from barnabas_jobs.files.table_compaction import files_to_join, join_rows, remove_unnamed, replace
 from barnabas_jobs.files.table_writer import OtherRun, TableWriter, begin
+from barnabas_jobs.jobs.compact import files_to_join, join_rows, remove_unnamed, replace
 from barnabas_jobs.planning.archived import Commit, GroupOffset, Identity, OffsetRange, PartitionRange, Tail
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from harness.mounts import fill, small_disk

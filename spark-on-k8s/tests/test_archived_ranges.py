@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_jobs.files import store
-from barnabas_jobs.files.restore_notes import RestoreNotes
+from barnabas_jobs.files.sorted_records import RestoreNotes
 from barnabas_jobs.files.store import LocalFolder
 from barnabas_jobs.planning.archived import (
     Bounds,

@@ -10,8 +10,8 @@ from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import restore
+from barnabas_jobs.jobs.location import ObjectStore
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.spark.object_store import ObjectStore
 
 WRITERS = 8
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.files.log_dirs import leader_epochs
+from barnabas_jobs.files.segment_source import leader_epochs
 from barnabas_jobs.planning.logs.batches import (
     CHECKPOINT_CONTRADICTS,
     ENDS_EARLY,

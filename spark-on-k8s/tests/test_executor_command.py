@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas_jobs.app.executor import executor_command
+from barnabas_jobs.app.connector import executor_command
 from barnabas_jobs.app.main import EXIT_USAGE, main
 from barnabas_jobs.planning.errors import BadOption
 

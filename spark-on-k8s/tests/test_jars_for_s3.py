@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app import connector
-from barnabas_jobs.app import session as sessions
+from barnabas_jobs.app import connector as sessions
 from barnabas_jobs.app.connector import S3_JARS, ConnectorMissing, Jar, jars
 
 FOLDER = Path("/opt/spark/connector")

@@ -9,8 +9,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Commit
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.files.log_dirs import LogDir, check, offsets_of, strays
-from barnabas_jobs.files.segment_source import SegmentReader
+from barnabas_jobs.files.segment_source import LogDir, SegmentReader, check, offsets_of, strays
 from barnabas_jobs.planning.logs import batches as kinds
 from harness.apache_kafka import apache_kafka
 from harness.deadline import wait_for

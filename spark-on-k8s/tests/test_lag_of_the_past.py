@@ -8,27 +8,28 @@ from collections.abc import Sequence
 import pytest
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.planning.lag.end_offsets import Ends, Lag, Moment, lags
-from barnabas_jobs.planning.lag.offset_records import (
+from barnabas_jobs.planning.lag import (
     COMMIT,
     GROUP,
+    GROUPS_DRAWN,
     MALFORMED,
     TOMBSTONE,
     UNKNOWN,
-    OffsetRecord,
-    decode,
-)
-from barnabas_jobs.planning.lag.report import (
-    GROUPS_DRAWN,
+    Ends,
     GroupDay,
     GroupLag,
+    Lag,
+    Moment,
     Now,
     Objective,
+    OffsetRecord,
     TopicHour,
+    decode,
     drawn,
     findings_of,
     groups,
     lag_page,
+    lags,
 )
 
 FLIGHTS = TopicPartition("flights", 0)

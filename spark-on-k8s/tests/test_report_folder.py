@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 
-from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.location import new_report
 from barnabas_jobs.planning.errors import JobFailed
 from harness.deadline import PATIENCE_S
 from harness.server_process import bound_to_us
@@ -19,7 +19,7 @@ from harness.server_process import bound_to_us
 OTHERS = [None, "run-2", "run"]
 KILLED = """
 import os, signal, sys
-from barnabas_jobs.files.report_folder import new_report
+from barnabas_jobs.jobs.location import new_report
 
 with new_report(sys.argv[1], "run-1") as folder:
     (folder / "skew.json").write_text("of the first try")

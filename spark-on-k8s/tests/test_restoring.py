@@ -16,7 +16,7 @@ from jobs_world import FIRST_MS, HOUR_MS, QUIET_S, World
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.restore_notes import RestoreNotes
+from barnabas_jobs.files.sorted_records import RestoreNotes
 from barnabas_jobs.files.store import LocalFolder
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.kafka.writer import Record, TopicWriter

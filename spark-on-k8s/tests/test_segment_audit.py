@@ -23,7 +23,7 @@ from made_logs import (
     write_segment,
 )
 
-from barnabas_jobs.files import log_dirs, segment_source
+from barnabas_jobs.files import segment_source
 from barnabas_jobs.files.segment_source import GONE, SegmentReader
 from barnabas_jobs.planning.logs import batches as kinds
 from barnabas_jobs.planning.logs.batches import is_being_cleaned
@@ -244,16 +244,16 @@ def test_unreadable_folders_and_checkpoints_are_reported_and_the_rest_is_read(tm
     loop = tmp_path / "flights-1"
     loop.symlink_to(loop)
     (tmp_path / "replication-offset-checkpoint").write_text("0\n1\n")
-    log_dir = log_dirs.LogDir(1, str(tmp_path))
-    assert [each.partition for each in log_dirs.replicas([log_dir], ())] == [FLIGHTS]
-    assert [(each.path, each.detail) for each in log_dirs.unreadable([log_dir])] == [
+    log_dir = segment_source.LogDir(1, str(tmp_path))
+    assert [each.partition for each in segment_source.replicas([log_dir], ())] == [FLIGHTS]
+    assert [(each.path, each.detail) for each in segment_source.unreadable([log_dir])] == [
         (str(loop), "the file cannot be read: Too many levels of symbolic links"),
         (
             str(tmp_path / "replication-offset-checkpoint"),
             "the file cannot be read: the file has 0 entries, but the second line says 1",
         ),
     ]
-    assert [each.path for each in log_dirs.strays([log_dir])] == [str(loop)]
+    assert [each.path for each in segment_source.strays([log_dir])] == [str(loop)]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_an_index_of_a_segment_that_is_being_deleted_is_no_stray(
     for segment in (0, 20):
         replica.file(segment, ".log").unlink()
         replica.file(segment, ".timeindex").unlink()
-    entries = log_dirs._entries
+    entries = segment_source._entries
 
     def deleted_after_a_look(folder: Path) -> list[Path]:
         found = entries(folder)
@@ -289,8 +289,8 @@ def test_an_index_of_a_segment_that_is_being_deleted_is_no_stray(
             replica.file(0, ".index").unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(log_dirs, "_entries", deleted_after_a_look)
-    (stray,) = log_dirs.strays([log_dirs.LogDir(1, str(tmp_path))])
+    monkeypatch.setattr(segment_source, "_entries", deleted_after_a_look)
+    (stray,) = segment_source.strays([segment_source.LogDir(1, str(tmp_path))])
     assert stray.path == str(replica.file(20, ".index"))
 
 

@@ -8,7 +8,7 @@ import pytest
 from jobs_world import JARS
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.app.session import AUTHENTICATED, session
+from barnabas_jobs.app.connector import AUTHENTICATED, session
 from barnabas_jobs.planning.errors import BadOption
 from harness.stranger import UNAUTHENTICATED, answer_of_spark, given_to_a_stranger, listening_rows
 

@@ -6,7 +6,7 @@ from barnabas_jobs.planning.progress import Amount, Seen
 from barnabas_jobs.spark.status import UNNAMED, JobSums, Phase, SparkJob
 
 RETAINED = 100
-"""The number of jobs that Spark reports (`app/session.py`)."""
+"""The number of jobs that Spark reports (`app/connector.py`)."""
 ARCHIVING = Phase("archiving", None)
 
 

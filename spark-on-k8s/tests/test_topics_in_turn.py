@@ -10,8 +10,8 @@ from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.archived import Bounds, OffsetRange
 from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.page import Unread
 from barnabas_jobs.planning.skew_report import skew_page
-from barnabas_jobs.planning.unread import Unread
 
 LOST = JobFailed("records were deleted from the topic while the job read it")
 

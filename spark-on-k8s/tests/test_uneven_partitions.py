@@ -13,7 +13,7 @@ from barnabas_jobs.jobs import archive
 from barnabas_jobs.kafka import writer as kafka_writer
 from barnabas_jobs.kafka.writer import TopicWriter
 from barnabas_jobs.spark import records as spark_records
-from barnabas_jobs.spark.partition_tasks import write_by_partition
+from barnabas_jobs.spark.failures import write_by_partition
 
 
 def test_a_long_partition_is_archived_by_several_tasks(

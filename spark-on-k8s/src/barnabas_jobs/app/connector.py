@@ -1,19 +1,26 @@
-"""Spark's Kafka connector and Hadoop's S3 client: jars pinned by version and checksum, fetched once by Ivy."""
+"""Spark's sessions and executors, with its Kafka connector and Hadoop's S3 client.
+
+The jars are pinned by version and checksum, and fetched once by Ivy. `barnabas jobs executor` is the command of Spark's
+executor pods; Spark passes all arguments in environment variables.
+"""
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 from xml.sax.saxutils import quoteattr
 
 import pyspark
+from pyspark.sql import SparkSession
 
-from barnabas_jobs.planning.errors import JobFailed
+from barnabas_jobs.planning.errors import BadOption, JobFailed
 
 FETCH_SECONDS_MAX: Final = 600
 CHUNK: Final = 1 << 20
@@ -189,3 +196,139 @@ def _sha256(path: Path) -> str:
 
 if __name__ == "__main__":  # The build of the image runs this module.
     jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)
+
+
+QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
+DEFAULTS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The thread that reads the progress needs only the running jobs and a few ended ones.
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET_LOG}",
+}
+
+AUTHENTICATED: Final = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.network.crypto.saslFallback": "false",
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+}
+"""The settings by which Spark's processes prove that they know the secret of the session, and encrypt what they send.
+
+Without them, anybody who reaches the driver's port reads all settings, and runs code in the driver as an executor.
+With Kubernetes and `local`, Spark creates the secret itself.
+"""
+LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""The addresses of a driver without executors, which only its own machine needs to reach.
+
+Spark's file server, from which executors copy jars, listens there, too; it sends files even to clients without the
+secret.
+"""
+
+
+def session(master: str, jars_folder: Path, conf: Mapping[str, str], *, s3: bool = False) -> SparkSession:
+    """Start a Spark session, or return the running one.
+
+    Raises ConnectorMissing if Java or a jar is missing, and BadOption if `conf` changes a setting of AUTHENTICATED.
+
+    Python workers use the Python interpreter of this process. `s3` adds Hadoop's client for S3.
+    """
+    _check(conf)
+    java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(master).appName("barnabas-jobs")
+    own = {**DEFAULTS, **(LOOPBACK if _is_local(master) else {}), "spark.jars": ",".join(map(str, jars(jars_folder)))}
+    if s3:
+        own = _with_s3(own, master, jars_folder)
+    for name, value in {**own, **conf, **AUTHENTICATED}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _check(conf: Mapping[str, str]) -> None:
+    for name, value in AUTHENTICATED.items():
+        if conf.get(name, value) != value:
+            raise BadOption(
+                f"{name} is {conf[name]}; allowed: {value}, because an open driver runs the code of anybody"
+            )
+
+
+def _is_local(master: str) -> bool:
+    """True if the driver has no other processes: `local` and `local[N]`, but not `local-cluster[...]`."""
+    return master.partition("[")[0] == "local"
+
+
+def _with_s3(conf: Mapping[str, str], master: str, folder: Path) -> dict[str, str]:
+    """Return the settings with the jars for S3.
+
+    If the image has the jars, executors read them there, because copies of 700 MB take long.
+    """
+    paths = [str(each) for each in jars(folder, S3_JARS)]
+    classpath = {"spark.driver.extraClassPath": ":".join(paths)}
+    if _is_local(master):
+        return {**conf, **classpath}
+    if master.startswith("k8s://") and is_of_image(folder):
+        return {**conf, **classpath, "spark.executor.extraClassPath": ":".join(paths)}
+    return {**conf, "spark.jars": ",".join([conf["spark.jars"], *paths])}
+
+
+MAIN: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+JAVA_OPTION: Final = re.compile(r"SPARK_JAVA_OPT_([0-9]+)")
+ARGUMENTS: Final = {
+    "--driver-url": "SPARK_DRIVER_URL",
+    "--executor-id": "SPARK_EXECUTOR_ID",
+    "--cores": "SPARK_EXECUTOR_CORES",
+    "--app-id": "SPARK_APPLICATION_ID",
+    "--hostname": "SPARK_EXECUTOR_POD_IP",
+    "--resourceProfileId": "SPARK_RESOURCE_PROFILE_ID",
+    "--podName": "SPARK_EXECUTOR_POD_NAME",
+}
+
+
+def run_executor() -> None:
+    """Replace this process by Spark's executor. Raises BadOption if Spark did not start this pod."""
+    folder = local_folder(os.environ)
+    command = executor_command(java(), os.environ)
+    # The root file system is read-only, so received jars and temporary files go to Spark's local folder.
+    os.chdir(folder)
+    os.execvpe(command[0], command, {**os.environ, "TMPDIR": folder})
+
+
+def executor_command(java_program: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the command line of the executor's JVM, with the options SPARK_JAVA_OPT_N in the order of N.
+
+    Raises BadOption if an environment variable is missing.
+    """
+    memory = _given("SPARK_EXECUTOR_MEMORY", environment)
+    found = (JAVA_OPTION.fullmatch(name) for name in environment)
+    options = sorted((each for each in found if each), key=lambda each: int(each[1]))
+    home = _given("SPARK_HOME", environment)
+    jars = [environment[name] for name in ("SPARK_CLASSPATH", "SPARK_EXTRA_CLASSPATH") if environment.get(name)]
+    return [
+        java_program,
+        f"-Djava.io.tmpdir={local_folder(environment)}",
+        "-XX:-UsePerfData",
+        *(environment[each[0]] for each in options),
+        f"-Xms{memory}",
+        f"-Xmx{memory}",
+        "-cp",
+        ":".join([*jars, f"{home}/jars/*"]),
+        MAIN,
+        *(word for flag, name in ARGUMENTS.items() for word in (flag, _given(name, environment))),
+    ]
+
+
+def local_folder(environment: Mapping[str, str]) -> str:
+    """Return the first of Spark's local folders, for temporary files.
+
+    Raises BadOption if SPARK_LOCAL_DIRS is missing.
+    """
+    return _given("SPARK_LOCAL_DIRS", environment).split(",", maxsplit=1)[0]
+
+
+def _given(name: str, environment: Mapping[str, str]) -> str:
+    if not environment.get(name):
+        raise BadOption(f"the environment has no {name}; only Spark starts executors, in the pods of a running job")
+    return environment[name]

@@ -13,8 +13,7 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from barnabas_jobs.app.connector import JARS, S3_JARS, default_folder, jars
-from barnabas_jobs.app.executor import run_executor
+from barnabas_jobs.app.connector import JARS, S3_JARS, default_folder, jars, run_executor
 from barnabas_jobs.app.run import JOBS, DriverPod, Request, Terminated, listing, run_job, sigterm_raises
 from barnabas_jobs.credentials import OPTION, use_command_config
 from barnabas_jobs.planning.errors import BadOption, JobFailed, JobFailedLate, Refused

@@ -29,12 +29,12 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TaskProgressC
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from barnabas_jobs.app.session import session
+from barnabas_jobs.app.connector import session
 from barnabas_jobs.credentials import for_executors
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.options import Ending, in_bucket, parse
 from barnabas_jobs.planning.progress import Amount, Listener, Pace, Progress, Seen
-from barnabas_jobs.spark.partition_tasks import ONE_TASK_EACH
+from barnabas_jobs.spark.failures import ONE_TASK_EACH
 from barnabas_jobs.spark.status import SparkStatus
 
 

@@ -1,20 +1,27 @@
-"""The records of one partition of an archived topic, in the order of offsets, read from sorted data files.
+"""The records of one partition of an archived topic, in the order of offsets, and the notes of their restores.
 
 Each data file is sorted by partition and offset, so a reader merges the files that hold offsets of the partition, and
 sorts nothing. It opens a file only when it comes to the file's first offset, so few files are open at a time.
+
+The notes have the plan of each restore, for runs that continue it, and a lock for each target topic. They are in the
+archive, or in the folder that the option `state` names, if the archive is read-only.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import pyarrow
+
+from barnabas_jobs.files.store import Store
 from barnabas_jobs.planning.archived import ArchivedFile
 from barnabas_jobs.planning.errors import JobFailed
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyiceberg.io import FileIO
+
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 ROWS_MAX: Final = 5000
@@ -224,3 +231,54 @@ def _joined(parts: Sequence["pyarrow.RecordBatch"]) -> "pyarrow.RecordBatch":
         return parts[0]
     (whole,) = pyarrow.Table.from_batches(parts).sort_by("offset").combine_chunks().to_batches()
     return whole
+
+
+RESTORES: Final = "restores"
+
+
+class RestoreNotes:
+    """The plans and locks of restores, in the archive itself or in the folder that the option `state` names."""
+
+    def __init__(self, store: Store, *, in_archive: bool) -> None:
+        self._store = store
+        self._in_archive = in_archive
+
+    def check_writable(self) -> None:
+        """Create the folder for plans and locks. Raises JobFailed if this fails.
+
+        A restore calls this before it changes the cluster.
+        """
+        try:
+            self._store.make(RESTORES)
+            self._store.check_add()
+        except JobFailed as failure:
+            if not self._in_archive:
+                raise
+            hint = "a restore writes its plan into the archive, or into another folder with state=FOLDER"
+            raise type(failure)(f"{failure}; {hint}") from failure
+
+    @contextmanager
+    def restored_by_us(self, into_id: str) -> Iterator[None]:
+        """Keep other runs from restoring into this topic id while the block runs, if the store has locks.
+
+        Raises JobFailed if another run is restoring into the topic id.
+        """
+        with self._store.locked(f"{RESTORES}/{into_id}.lock", "is restoring into the same topic"):
+            yield
+
+    def plan(self, name: str, into_id: str) -> bytes | None:
+        """Return the plan that an earlier run of this restore has stored, or None if there is none."""
+        return self._store.read(_plan(name, into_id))
+
+    def keep_plan(self, name: str, into_id: str, plan: bytes) -> None:
+        """Store the plan of this restore, so that later runs can continue the restore.
+
+        Raises JobFailed if another run has stored a plan first. This can happen only in a store without locks, which
+        cannot keep two runs from beginning the same restore.
+        """
+        if not self._store.add(_plan(name, into_id), plan):
+            raise JobFailed(f"another run of the restore name={name} has begun; wait until that run has ended")
+
+
+def _plan(name: str, into_id: str) -> str:
+    return f"{RESTORES}/{name}-into-{into_id}.json"

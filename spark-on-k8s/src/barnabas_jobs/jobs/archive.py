@@ -28,7 +28,7 @@ from barnabas_jobs.files.store import Store
 from barnabas_jobs.files.table_writer import TableWriter, begin
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.kafka.last_records import LastRecord, last_records
+from barnabas_jobs.kafka.groups import LastRecord, last_records
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.archived import (
     Bounds,

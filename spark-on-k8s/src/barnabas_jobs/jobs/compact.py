@@ -6,22 +6,181 @@ any more stay for a day, because other runs may be reading them, and a later run
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
-from barnabas_jobs.files.archive_tables import DATA, RANGES, ArchiveTables, data_files, for_spark
-from barnabas_jobs.files.table_compaction import files_to_join, join_rows, remove_unnamed, replace
+from barnabas_jobs.files.archive_tables import (
+    DATA,
+    RANGES,
+    ArchiveTables,
+    ancestors,
+    as_job_failed,
+    data_files,
+    for_spark,
+    properties_of,
+)
+from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, TRIES, expire
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.planning.archived import SCHEMA
+from barnabas_jobs.planning.archived import COMMIT, SCHEMA, carried
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.options import ArchiveOptions, Count, JobResult
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import files_of_table, write_parquet
 from barnabas_jobs.spark.status import phase
+
+ROWS_OF_FILE: Final = 500_000
+"""The largest number of rows in a file of a table of ranges."""
+METADATA: Final = "metadata"
+FOLDERS: Final = (DATA, METADATA)
+CHECKSUM: Final = ".crc"
+
+
+def files_to_join(table: Table, records_max: int) -> list[list[DataFile]]:
+    """Return groups of two or more small files of one day, each with at most `records_max` records in all.
+
+    A file with half as many records is large enough, so that a file is not written again for each few new records.
+    """
+    by_day: dict[object, list[DataFile]] = {}
+    for file in data_files(table):
+        if file.record_count * 2 <= records_max:
+            by_day.setdefault((file.spec_id, file.partition), []).append(file)
+    groups = [group for files in by_day.values() for group in _groups(files, records_max)]
+    return [group for group in groups if len(group) > 1]
+
+
+def _groups(files: Iterable[DataFile], records_max: int) -> list[list[DataFile]]:
+    """Return all files, in the order of their names, in groups of at most `records_max` records."""
+    found: list[list[DataFile]] = []
+    records = 0
+    for file in sorted(files, key=lambda each: each.file_path):
+        if not found or records + file.record_count > records_max:
+            found.append([])
+            records = 0
+        found[-1].append(file)
+        records += file.record_count
+    return found
+
+
+def replace(table: Table, old: Sequence[DataFile], new: Sequence[str], kept: int = SNAPSHOTS_KEPT) -> None:
+    """Replace files of the table by new ones in one commit, which carries the end of the archive on.
+
+    An archive may commit at the same time; then commit again after it. Raises JobFailed if another program has removed
+    one of the old files, or if the outcome of the commit is unknown. The new files may then be in no snapshot, so a
+    later run removes them.
+    """
+    what = f"table={table.name()[-1]}: the joined files cannot be committed"
+    with as_job_failed(what):
+        made = [parquet_file_to_data_file(table.io, table.metadata, uri) for uri in new]
+        for _ in range(TRIES):
+            table.refresh()
+            try:
+                with table.transaction() as transaction:
+                    expire(transaction, kept)
+                    snapshot = transaction.update_snapshot(snapshot_properties=_carried(table))
+                    with snapshot.overwrite() as change:
+                        for each in made:
+                            change.append_data_file(each)
+                        for each in old:
+                            change.delete_data_file(each)
+            except CommitFailedException:
+                continue
+            return
+    raise JobFailed(f"{what}: {TRIES} commits failed because of other programs' commits")
+
+
+def _carried(table: Table) -> dict[str, str]:
+    """Return the properties of the newest snapshot of ours."""
+    own = (dict(properties_of(each)) for each in ancestors(table))
+    return next((carried(each) for each in own if COMMIT in each), {})
+
+
+def join_rows(table: Table) -> int:
+    """Join the small files of a table of ranges, and return the number of files that were joined."""
+    with as_job_failed(f"table={table.name()[-1]}: the files cannot be joined"):
+        small = [each for each in data_files(table) if each.record_count * 2 <= ROWS_OF_FILE]
+        groups = [group for group in _groups(small, ROWS_OF_FILE) if len(group) > 1]
+        new = [_joined_rows(table, group) for group in groups]
+    old = [each for group in groups for each in group]
+    if old:
+        replace(table, old, new, RANGES_KEPT)
+    return len(old)
+
+
+def _joined_rows(table: Table, group: Sequence[DataFile]) -> str:
+    parts = []
+    for each in group:
+        with table.io.new_input(each.file_path).open() as file:
+            parts.append(pq.read_table(file))
+    uri = f"{table.location()}/{DATA}/joined-{uuid.uuid4().hex}.parquet"
+    rows = pa.concat_tables(parts).sort_by([("commit", "ascending"), ("partition", "ascending")])
+    with table.io.new_output(uri).create() as file:
+        pq.write_table(rows, file, compression="zstd")
+    return uri
+
+
+def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int) -> int:
+    """Remove the files that no snapshot names and that were written before a time, and return their number.
+
+    They were written by interrupted runs, or joined into larger files and named by snapshots that have expired.
+    """
+    location = tables.in_store(table.location())
+    if location is None:
+        return 0
+    # The old files are listed before the names are read, and no run needs a day from its file to its commit.
+    store = tables.store
+    old = {name for folder in FOLDERS for name in store.older(f"{location}/{folder}", before_ms)}
+    named = _named(table) if old else set()
+    gone = {name for name in old if _place(f"{tables.root}/{_of_checksum(name)}") not in named}
+    depth = len(f"{location}/{DATA}/".split("/"))
+    young = (
+        {"/".join(name.split("/")[:depth]) for name in {*store.sizes(f"{location}/{DATA}")} - gone} if gone else set()
+    )
+    folders = {"/".join(name.split("/")[:depth]) for name in gone}
+    for folder in sorted(folders - young):
+        store.remove(folder)
+    for name in sorted(gone):
+        if "/".join(name.split("/")[:depth]) in young:
+            store.remove(name)
+    return len(gone)
+
+
+def _of_checksum(name: str) -> str:
+    """Return the file whose checksums Hadoop's file `.NAME.crc` has; return the name of any other file."""
+    folder, _, file = name.rpartition("/")
+    of_checksum = file.startswith(".") and file.endswith(CHECKSUM)
+    return f"{folder}/{file[1:].removesuffix(CHECKSUM)}" if of_checksum else name
+
+
+def _named(table: Table) -> set[str]:
+    """Return the places of all files that the table's metadata names."""
+    metadata = table.metadata
+    found = {table.metadata_location, *(each.metadata_file for each in metadata.metadata_log)}
+    found |= {each.statistics_path for each in (*metadata.statistics, *metadata.partition_statistics)}
+    manifests = {}
+    with as_job_failed(f"table={table.name()[-1]}: the table cannot be read"):
+        for snapshot in metadata.snapshots:
+            found.add(snapshot.manifest_list)
+            manifests.update({each.manifest_path: each for each in snapshot.manifests(table.io)})
+        for path, manifest in manifests.items():
+            found.add(path)
+            found |= {each.data_file.file_path for each in manifest.fetch_manifest_entry(table.io)}
+    return set(map(_place, found))
+
+
+def _place(uri: str) -> str:
+    """Return bucket and path of a URI, because programs write a place in several forms, as `file:/` and `s3a:`."""
+    split = urlsplit(uri)
+    return f"{split.netloc}{split.path}"
+
 
 KEEP_MS: Final = 24 * 3_600_000
 """The time in ms for which files stay that no snapshot names, because runs may still read them, or commit them."""

@@ -16,8 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
 
 from barnabas_jobs.files.archive_tables import ArchivedTopic
-from barnabas_jobs.files.restore_notes import RestoreNotes
-from barnabas_jobs.files.sorted_records import PartitionRecords, Wanted
+from barnabas_jobs.files.sorted_records import PartitionRecords, RestoreNotes, Wanted
 from barnabas_jobs.jobs.location import archive_at, store_at
 from barnabas_jobs.kafka.groups import Groups
 from barnabas_jobs.kafka.topics import Cluster, Topic, settings_of_new_topic
@@ -52,8 +51,7 @@ from barnabas_jobs.planning.restore_plan import (
     offsets_by_partition,
     translated,
 )
-from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.partition_tasks import Written, check_one_task_each, write_by_partition
+from barnabas_jobs.spark.failures import Written, check_one_task_each, spark_failures, write_by_partition
 from barnabas_jobs.spark.records import batch_size, in_ranges, numbers_before, of_files, size
 from barnabas_jobs.spark.status import phase
 

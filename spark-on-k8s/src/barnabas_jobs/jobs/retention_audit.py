@@ -16,8 +16,8 @@ from barnabas_jobs.jobs.topics_in_turn import read_in_turn, records_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.options import Bootstrap, Folder, JobOptions, JobResult, TopicName, summed
-from barnabas_jobs.planning.page import about
-from barnabas_jobs.planning.retention_report import (
+from barnabas_jobs.planning.page import Unread, about
+from barnabas_jobs.planning.skew_report import (
     AGES,
     Declared,
     Held,
@@ -27,7 +27,6 @@ from barnabas_jobs.planning.retention_report import (
     findings_of,
     retention_page,
 )
-from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import of_topic, reading, size
 from barnabas_jobs.spark.status import phase

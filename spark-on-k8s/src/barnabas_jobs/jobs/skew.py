@@ -15,7 +15,7 @@ from barnabas_jobs.kafka.placement import placement_of
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.options import Bootstrap, Count, Folder, JobOptions, JobResult, TopicName
-from barnabas_jobs.planning.page import about
+from barnabas_jobs.planning.page import Unread, about
 from barnabas_jobs.planning.rebalance_plan import (
     BrokerLoad,
     LogDirLoad,
@@ -38,7 +38,6 @@ from barnabas_jobs.planning.skew_report import (
     rate,
     skew_page,
 )
-from barnabas_jobs.planning.unread import Unread
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import of_topic, reading, size
 from barnabas_jobs.spark.status import phase

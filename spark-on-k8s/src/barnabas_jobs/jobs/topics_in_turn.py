@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 from barnabas_jobs.kafka.topics import Cluster, Topic
 from barnabas_jobs.planning.archived import Bounds, OffsetRange, pending
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.unread import Unread
+from barnabas_jobs.planning.page import Unread
 
 TRIES: Final = 3
 """The maximum number of attempts to read a topic. An attempt fails if the oldest records are deleted meanwhile."""

@@ -12,7 +12,7 @@ from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.credentials import for_librdkafka
 from barnabas_jobs.kafka.topics import ASKING
 from barnabas_jobs.planning.errors import JobFailed
-from barnabas_jobs.planning.lag.end_offsets import Ends
+from barnabas_jobs.planning.lag import Ends
 
 TIMEOUT_S: Final = 30.0
 IN_FLIGHT: Final = 50

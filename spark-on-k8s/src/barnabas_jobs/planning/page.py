@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final, NamedTuple
 
+import msgspec
+
 ROW_HEIGHT: Final = 22
 LABEL_WIDTH: Final = 340
 BAR_WIDTH: Final = 420
@@ -170,3 +172,23 @@ def _line(number: int, places: Sequence[str]) -> str:
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+class Unread(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that could not be read, with the reason; `is_gone` is true if the topic was deleted while the job ran."""
+
+    topic: str
+    why: str
+    is_gone: bool
+
+
+def unread_parts(unread: Sequence[Unread]) -> list[str]:
+    """Return the parts of an HTML page about the topics that could not be read, or an empty list if there are none."""
+    if not unread:
+        return []
+    rows = [(each.topic, each.why) for each in unread]
+    return [
+        "<h2>Topics that could not be read</h2>",
+        paragraph("The figures do not include these topics."),
+        table(("topic", "why"), rows),
+    ]

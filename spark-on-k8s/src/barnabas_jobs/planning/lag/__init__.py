@@ -1,1 +1,0 @@
-"""The offset commits of consumer groups, the lag of a group at each commit, and the history of this lag."""
