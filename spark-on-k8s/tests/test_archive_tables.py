@@ -16,6 +16,7 @@ from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.table import Table
+from pyiceberg.table.update import update_table_metadata
 from sqlalchemy import event
 from sqlalchemy.schema import CreateTable
 
@@ -261,6 +262,21 @@ def test_a_commit_beside_compact_commits_the_same_files_again(tmp_path: Path, mo
     monkeypatch.setattr(Table, "_do_commit", beside)
     archive(writer, OffsetRange(0, 3, 5))
     assert offsets(tmp_path) == [(0, each) for each in range(5)]
+
+
+def test_a_commit_computes_the_metadata_of_a_table_only_when_it_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, pyiceberg copies all snapshots, of which an archive keeps 1,440."""
+    writer, computed = writer_at(tmp_path), list[int]()
+
+    def counted(base: Any, updates: Any, **more: Any) -> Any:
+        computed.append(len(updates))
+        return update_table_metadata(base, updates, **more)
+
+    monkeypatch.setattr("pyiceberg.table.update_table_metadata", counted)
+    archive(writer, OffsetRange(0, 0, 3))
+    assert computed == [0, 2, 0, 2]  # Those of the data table, and those of the table of ranges.
 
 
 def test_the_next_run_adds_the_ranges_of_a_run_that_died_after_its_commit(

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -11,11 +12,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_archive_tables import writer_at
+from test_archive_tables import join, write, writer_at
 
 from barnabas_jobs.files.archive_tables import ROWS, rows_uri
 from barnabas_jobs.files.table_writer import SNAPSHOTS_KEPT, TableWriter
-from barnabas_jobs.planning.archived import Commit, GroupOffset, Head, PartitionRange, Tail
+from barnabas_jobs.jobs.compact import join_rows
+from barnabas_jobs.planning.archived import Commit, GroupOffset, Head, OffsetRange, PartitionRange, Tail
 from harness.soak import IS_SOAK, size, took
 
 MONTH: Final = 43_200
@@ -26,6 +28,7 @@ LAST: Final = size(10, SNAPSHOTS_KEPT)
 COMMITS: Final = size(200, MONTH)
 CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "max.message.bytes": "1048588"}
 METADATA_BYTES_MAX: Final = 5_000_000
+COMMIT_SECONDS_MAX: Final = 5.0
 START_SECONDS_MAX: Final = 10.0
 START_MIB_MAX: Final = 256
 BEGIN: Final = r"""
@@ -55,10 +58,13 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     monkeypatch.setattr("barnabas_jobs.files.store.sync", lambda _: None)
     writer = writer_at(tmp_path)
     before_the_last(writer)
+    metadata = 0
+    began_s = time.monotonic()
     for number in range(COMMITS - LAST, COMMITS):
-        made = commit(number)
-        writer.commit(made, [], PARTITIONS, CONFIG)
-    metadata = Path(writer.data.metadata_location.removeprefix("file://")).stat().st_size
+        began_s = time.monotonic()
+        commit_with_a_file(writer, number)
+        metadata = max(metadata, metadata_bytes(writer))
+    took("the last commit", time.monotonic() - began_s, COMMIT_SECONDS_MAX)
     snapshots = len(writer.data.snapshots())
     print(f"metadata: {metadata} bytes with {snapshots} snapshots")
     assert metadata / snapshots * SNAPSHOTS_KEPT < METADATA_BYTES_MAX
@@ -70,6 +76,23 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     found = writer.archived()
     assert found.ends(commit=COMMITS - 2) == dict.fromkeys(range(PARTITIONS), (COMMITS - 1) * PER_MINUTE)
     assert found.records_by_partition()[PARTITIONS - 1] == COMMITS * PER_MINUTE
+    join(writer.data, MONTH)
+    join_rows(writer.ranges)
+    writer.data.refresh()
+    assert len(writer.data.snapshots()) == min(LAST + 2, SNAPSHOTS_KEPT)
+    assert len(writer.archived().files()) == 1
+    assert begun_again(tmp_path)[0] == COMMITS
+
+
+def metadata_bytes(writer: TableWriter) -> int:
+    """Return the size of the data table's metadata file."""
+    return Path(writer.data.metadata_location.removeprefix("file://")).stat().st_size
+
+
+def commit_with_a_file(writer: TableWriter, number: int) -> None:
+    """Commit the ranges of one minute, and one file with one of its records."""
+    made = commit(number)
+    writer.commit(made, write(writer, made.run, [OffsetRange(0, number, number + 1)]), PARTITIONS, CONFIG)
 
 
 def commit(number: int) -> Commit:

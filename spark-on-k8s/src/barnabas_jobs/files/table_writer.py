@@ -17,7 +17,9 @@ from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsEr
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
@@ -75,6 +77,23 @@ BY_DAY: Final = PartitionSpec(PartitionField(source_id=3, field_id=1000, transfo
 BY_OFFSET: Final = SortOrder(
     *(SortField(each, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for each in (1, 2))
 )
+
+
+class CachedTransaction(Transaction):
+    """A transaction that computes a table's metadata once for each change, and not for each look at it.
+
+    The computation copies all snapshots: with 1,440 of them, a commit would take seconds.
+    """
+
+    _computed: tuple[TableMetadata, tuple[TableUpdate, ...], TableMetadata] | None = None
+
+    @property
+    def table_metadata(self) -> TableMetadata:
+        """The metadata with the changes so far."""
+        base, updates = self._table.metadata, self._updates
+        if self._computed is None or self._computed[0] is not base or self._computed[1] is not updates:
+            self._computed = (base, updates, super().table_metadata)
+        return self._computed[2]
 
 
 class OtherRun(JobFailed):
@@ -183,7 +202,7 @@ class TableWriter:
     def _commit(self, head: Head, uris: list[str], schema: str | None) -> None:
         for _ in range(TRIES):
             self._check_unchanged()
-            with self._known_outcome(head.run), self.data.transaction() as transaction:
+            with self._known_outcome(head.run), CachedTransaction(self.data) as transaction:
                 _add_columns(self.data, transaction, uris, schema)
                 expire(transaction, SNAPSHOTS_KEPT)
                 transaction.add_files(uris, head.properties(self.identity), check_duplicate_files=False)
@@ -232,7 +251,7 @@ class TableWriter:
                     return
                 own = {COMMIT: str(number), RUN: run}
                 try:
-                    with self.ranges.transaction() as transaction:
+                    with CachedTransaction(self.ranges) as transaction:
                         expire(transaction, RANGES_KEPT)
                         transaction.add_files([rows_uri(self.ranges, run)], own, check_duplicate_files=False)
                 except CommitFailedException:

@@ -28,7 +28,7 @@ from barnabas_jobs.files.archive_tables import (
     for_spark,
     properties_of,
 )
-from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, TRIES, expire
+from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, TRIES, CachedTransaction, expire
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.archived import COMMIT, SCHEMA, carried
 from barnabas_jobs.planning.errors import JobFailed, Refused
@@ -83,7 +83,7 @@ def replace(table: Table, old: Sequence[DataFile], new: Sequence[str], kept: int
         for _ in range(TRIES):
             table.refresh()
             try:
-                with table.transaction() as transaction:
+                with CachedTransaction(table) as transaction:
                     expire(transaction, kept)
                     snapshot = transaction.update_snapshot(snapshot_properties=_carried(table))
                     with snapshot.overwrite() as change:
