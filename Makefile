@@ -164,6 +164,10 @@ ARCHIVE_TESTS := archive_tables archive_under_faults killed_drivers continuous_a
 proof-archive: .venv/spark
 	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 $(PROOF) $(ARCHIVE_TESTS:%=spark-on-k8s/tests/test_%.py)
 
+# Start Apache Iceberg's REST catalog by hand, for tables below CATALOG=/FOLDER; it prints its address.
+rest-catalog: .venv/spark
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/spark-on-k8s/tests $(BIN)/python -m catalog_servers $(CATALOG)
+
 # Kill executors while they restore a topic, and compare the restored records (half an hour); PROOF='--rounds 5 --seed 7' replays.
 proof-restore: .venv/spark
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests:$(CURDIR)/spark-on-k8s/tests $(BIN)/python spark-on-k8s/tests/proof_restore.py $(PROOF)

@@ -1,10 +1,15 @@
 """Buckets of an S3 server, and Spark's configuration for them."""
 
+import threading
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import boto3
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from pyspark.sql import SparkSession
+from werkzeug.serving import make_server
 
 
 class Bucket(NamedTuple):
@@ -48,3 +53,38 @@ def configure(spark: SparkSession, endpoint: str, bucket: str) -> None:
     }
     for key, value in own.items():
         hadoop.set(f"fs.s3a.bucket.{bucket}.{key}", value)
+
+
+class Outage:
+    """A bucket that fails from some request on; `left` is None while it works."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+
+    def fails(self) -> bool:
+        """Count a request; True if it must fail."""
+        if self.left is None:
+            return False
+        self.left -= 1
+        return self.left < 0
+
+
+@contextmanager
+def failing_server(outage: Outage) -> Iterator[str]:
+    """Run an S3 server that fails when `outage` says so, and yield its address."""
+    whole = DomainDispatcherApplication(create_backend_app)
+
+    def failing(environ: dict[str, Any], start_response: Any) -> Any:
+        if outage.fails():
+            start_response("503 Service Unavailable", [])
+            return [b""]
+        return whole(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, failing, threaded=True, request_handler=MotoRequestHandler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.shutdown()
+        serving.join()

@@ -13,7 +13,7 @@ import confluent_kafka
 from monitoring.prometheus_programs import prometheus_programs
 
 TESTS: Final = Path(__file__).resolve().parents[1]
-OF_THE_MACHINE: Final = frozenset({"kcat", "prometheus"})
+OF_THE_MACHINE: Final = frozenset({"kcat", "postgresql", "prometheus"})
 """Programs of the machine: the page may have another version of them."""
 
 
@@ -46,6 +46,11 @@ def _prometheus() -> str:
     return version
 
 
+def _postgresql() -> str:
+    (version,) = _printed(["postgres", "--version"], r"([\d.]+)")
+    return version
+
+
 def _printed(command: list[str], pattern: str) -> tuple[str, ...]:
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.search(pattern, said.stdout + said.stderr, re.DOTALL)
@@ -67,6 +72,8 @@ VERSIONS: Final[Mapping[str, Callable[[], str]]] = {
     "spark": _of_package("pyspark"),
     "polars": _of_package("polars"),
     "pyiceberg": _of_package("pyiceberg"),
+    "iceberg": _of_file("../spark-on-k8s/tests/catalog_servers.py", r"iceberg-spark-runtime[^,]*,\s*\"([\d.]+)\""),
+    "postgresql": _postgresql,
     "prometheus": _prometheus,
     "keda": _of_file("e2e/topics_and_groups/test_other_autoscalers.py", r"keda/v2@v([\d.]+)"),
 }

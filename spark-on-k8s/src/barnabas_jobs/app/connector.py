@@ -220,6 +220,12 @@ AUTHENTICATED: Final = {
 Without them, anybody who reaches the driver's port reads all settings, and runs code in the driver as an executor.
 With Kubernetes and `local`, Spark creates the secret itself.
 """
+S3_RETRIES: Final = {"spark.hadoop.fs.s3a.retry.throttle.limit": "12"}
+"""The retries of a request that a bucket answers with 503: they end after about seven minutes.
+
+Hadoop waits 100 ms before the first retry, and twice as long before each other one. Its default of 20 retries would let
+a job wait for more than a day, even if the bucket has long worked again.
+"""
 LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """The addresses of a driver without executors, which only its own machine needs to reach.
 
@@ -267,6 +273,7 @@ def _with_s3(conf: Mapping[str, str], master: str, folder: Path) -> dict[str, st
     """
     paths = [str(each) for each in jars(folder, S3_JARS)]
     classpath = {"spark.driver.extraClassPath": ":".join(paths)}
+    conf = {**S3_RETRIES, **conf}
     if _is_local(master):
         return {**conf, **classpath}
     if master.startswith("k8s://") and is_of_image(folder):
