@@ -16,7 +16,7 @@ from barnabas_operator.planning.topics.topic_plan import not_internal, refuse, v
 from barnabas_operator.planning.users.user_plan import OF_THE_RESOURCE, ClusterUsers, UserContext
 from barnabas_operator.planning.users.user_plan import refuse as refuse_user
 from barnabas_operator.resources.cluster import Cluster, ClusterSpec
-from barnabas_operator.resources.kind import Json, foreign_json
+from barnabas_operator.resources.kind import Json, JsonObject, ListenerTemplate, foreign_json
 from barnabas_operator.resources.maintenance_run import MaintenanceJob
 from barnabas_operator.resources.topic import Topic
 from barnabas_operator.resources.user import User
@@ -48,6 +48,8 @@ class AdmissionContext(NamedTuple):
 
 NOTHING_KNOWN: Final = ClusterState(racks={}, topics={})
 APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+NODE_PORTS: Final = range(30_000, 32_768)
+"""The ports of nodes that Services may have, unless the API server was started with another range."""
 WITHOUT_A_CLUSTER: Final = (valid_name, not_internal, valid_config)
 
 
@@ -206,9 +208,8 @@ def review_cluster(wanted: Cluster, before: Cluster | None, context: AdmissionCo
     configs = before.spec.config if before is not None else {}
     news = {name: text for name, text in declared_texts(wanted.spec.config).items() if name not in configs}
     unused = (f"spec.config {warning}" for warning in unused_settings(news))
-    return Verdict(
-        "; ".join(problems) or None, (*unused, *_idle_addresses(wanted, before), *_needless_insecure(wanted))
-    )
+    of_listeners = (*_idle_addresses(wanted, before), *_strange_node_ports(wanted, before))
+    return Verdict("; ".join(problems) or None, (*unused, *of_listeners, *_needless_insecure(wanted)))
 
 
 def _needless_insecure(wanted: Cluster) -> Iterator[str]:
@@ -232,6 +233,28 @@ def _idle_addresses(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
         if each.preferred_node_port_address_type and not each.is_at_node:
             idle = f"spec.listeners[{index}].preferredNodePortAddressType has no effect"
             yield f"{idle}, because only listeners of type nodeport without advertisedHost use the field"
+
+
+def _strange_node_ports(wanted: Cluster, before: Cluster | None) -> Iterator[str]:
+    """Yield warnings about node ports that Kubernetes refuses, which it does not notice in a dry run."""
+    known = before.spec.listeners if before is not None else ()
+    for index, each in enumerate(wanted.spec.listeners):
+        for field, spec in _service_specs(each.template) if each not in known else ():
+            ports = spec.get("ports")
+            for number, port in enumerate(ports if isinstance(ports, list) else ()):
+                found = port.get("nodePort") if isinstance(port, dict) else None
+                if isinstance(found, int) and found not in NODE_PORTS:
+                    path = f"spec.listeners[{index}].template.{field}.spec.ports[{number}].nodePort"
+                    allowed = f"allowed: {NODE_PORTS[0]} to {NODE_PORTS[-1]}"
+                    yield f"{path} is {found}; {allowed}, unless --service-node-port-range of the API server differs"
+
+
+def _service_specs(template: ListenerTemplate) -> Iterator[tuple[str, JsonObject]]:
+    """Yield the field and the declared spec of each Service of a listener."""
+    yield "bootstrapService", template.bootstrap_service.spec
+    yield "brokerService", template.broker_service.spec
+    for index, each in enumerate(template.broker_services):
+        yield f"brokerServices[{index}]", each.spec
 
 
 def cluster_warnings(old: Json | None, new: Json | None) -> Iterator[str]:

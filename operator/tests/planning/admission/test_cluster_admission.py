@@ -182,6 +182,23 @@ def test_addresses_without_effect_cause_a_warning_only_once() -> None:
     )
 
 
+def test_a_node_port_that_kubernetes_does_not_give_to_services_causes_a_warning_only_once() -> None:
+    def asked(*ports: object, **more: object) -> JsonObject:
+        services = {"bootstrapService": {"spec": {"ports": list(ports)}}}
+        listener = {"name": "outside", "port": 9094, "type": "nodeport", "template": services}
+        return cluster(storage={"volumes": [{"id": 0}]}, listeners=[listener], **more)
+
+    (told,) = review(None, asked({"port": 9094, "nodePort": 80}), AdmissionContext()).warnings
+    assert told == (
+        "spec.listeners[0].template.bootstrapService.spec.ports[0].nodePort is 80; allowed: 30000 to 32767, "
+        "unless --service-node-port-range of the API server differs"
+    )
+    before = asked({"port": 9094, "nodePort": 80})
+    assert review(before, asked({"port": 9094, "nodePort": 80}, pause=True), AdmissionContext()) == ALLOWED
+    for fine in ({"port": 9094, "nodePort": 30000}, {"port": 9094, "nodePort": "a"}, {"port": 9094}, 7):
+        assert review(None, asked(fine), AdmissionContext()).warnings == ()
+
+
 def test_a_missing_declaration_of_disks_causes_a_warning_only_once() -> None:
     (told,) = review(None, cluster(), AdmissionContext()).warnings
     assert told == "spec.storage is missing, so each broker gets a disk of 10Gi, which can grow but never shrink"
