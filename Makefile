@@ -266,6 +266,12 @@ console-tools: venv
 proof-console: console-tools
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m console_tour $(PROOF)
 
+# Do what the pages say on pods with a secured Cluster, while clients write 200 records a second and copy them in transactions, and print the
+# longest pause of each step (20 minutes). Needs root and `make e2e-tools`; E2E as for `make e2e`.
+.PHONY: proof-secured-day
+proof-secured-day: venv
+	E2E=$(E2E) BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 tests/e2e/pods/test_pages_on_kubernetes.py -k on_a_day
+
 # Run clusters on simulated time. SIM='--seed 7' replays a seed; SIM='--seeds 500 --first 10000' runs other seeds.
 sim: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m simulation $(SIM)

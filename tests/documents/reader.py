@@ -4,8 +4,8 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,8 @@ from harness.deadline import wait_for
 
 BASH: Final = ("bash", "-euo", "pipefail", "-c")
 PAGE_SECONDS_MAX: Final = 600
+Around = Callable[[str], AbstractContextManager[object]]
+"""A context for each command that a reader runs, as the page has it."""
 
 
 class WrongPage(Exception):
@@ -23,8 +25,15 @@ class WrongPage(Exception):
 class Reader:
     """Does pages in a folder. `stands_for` has the values of words such as NAME."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], stands_for: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        stands_for: Mapping[str, str],
+        around: Around = nullcontext,
+    ) -> None:
         self._folder = folder
+        self._around = around
         self._environment = dict(environment)
         self._stands_for = stands_for
         self._background: list[subprocess.Popen[bytes]] = []
@@ -43,9 +52,9 @@ class Reader:
             self._begin(step) if step.in_background else self._run(step)
             print(f"[{page.stem}, {time.monotonic() - began_s:.1f} s]", flush=True)
 
-    def with_words(self, stands_for: Mapping[str, str]) -> "Reader":
+    def with_words(self, stands_for: Mapping[str, str], around: Around = nullcontext) -> "Reader":
         """Return a reader in the same folder who writes other words, too."""
-        return Reader(self._folder, self._environment, {**stands_for, **self._stands_for})
+        return Reader(self._folder, self._environment, {**stands_for, **self._stands_for}, around)
 
     def type(self, commands: str) -> None:
         """Run commands that are in no block. Raises WrongPage."""
@@ -90,6 +99,10 @@ class Reader:
 
     def _run(self, step: Run) -> None:
         """Run the commands; if they show a state that is still to come, repeat them until it is there."""
+        with self._around(step.commands):
+            self._until_shown(step)
+
+    def _until_shown(self, step: Run) -> None:
         if not step.expected:
             if code := self._bash(step.commands, None).returncode:
                 raise WrongPage(f"exit code {code}: {step.commands}")

@@ -22,10 +22,10 @@ RECONNECTS = {
 
 
 class StockClient:
-    """A client with one bootstrap address. Every call has a deadline."""
+    """A client with one bootstrap address, and other settings where it has to log in. Every call has a deadline."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self.settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **RECONNECTS}
+    def __init__(self, bootstrap: str, settings: Mapping[str, Any] = {}) -> None:
+        self.settings: dict[str, Any] = {**settings, "bootstrap.servers": bootstrap, **RECONNECTS}
         self.admin = AdminClient(self.settings)
 
     def create_topic(

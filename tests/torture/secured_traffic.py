@@ -1,11 +1,12 @@
 """A writer and a group on one topic while listeners and certificates change, with checks of what they see."""
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from confluent_kafka import TopicPartition
 
-from harness.cluster import BarnabasCluster
 from harness.deadline import PATIENCE_S, wait_for
+from harness.stock_client import StockClient
 from torture.history import History, Lane, check
 from torture.workload import Reader, Writer
 
@@ -15,10 +16,17 @@ GROUP = "readers"
 RATE = 100
 
 
+class Cluster(Protocol):
+    """Brokers that a client can reach which knows all records in the end."""
+
+    def client(self) -> StockClient:
+        """Return a client that may read the topic and the group's commits."""
+
+
 class Traffic:
     """Clients under names of their own, which come and go; the group goes on where it was."""
 
-    def __init__(self, cluster: BarnabasCluster, rate: int = RATE) -> None:
+    def __init__(self, cluster: Cluster, rate: int = RATE) -> None:
         self.history = History(idempotent_topics=frozenset([TOPIC]))
         self.longest_gap_s = 0.0
         self._cluster = cluster
@@ -48,6 +56,17 @@ class Traffic:
         for client in (self._writer, self._reader):
             client.start()
         self._end(*before)
+
+    def begin_stretch(self) -> None:
+        """Begin a new stretch: the longest time without an acknowledgement counts from now on."""
+        self.longest_gap_s = 0.0
+        if self._writer is not None:
+            self._writer.longest_gap_s = 0.0
+
+    @property
+    def gap_s(self) -> float:
+        """Return the longest time without an acknowledgement, of the present writer, too."""
+        return max(self.longest_gap_s, self._writer.longest_gap_s if self._writer is not None else 0.0)
 
     def await_answers(self) -> None:
         """Wait until each record that was sent has an answer."""

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,10 @@ import pytest
 from documents.how_to import ON_KUBERNETES
 from documents.pages import DOCS, inline_commands
 from documents.reader import Reader
+from e2e.pods.castle import Castle
+from e2e.pods.figures import Figures
 from e2e.pods.providers import Cluster, provider
+from e2e.pods.secured_load import KILL_SECONDS_MAX, PAUSE_SECONDS_MAX, SecuredLoad
 from harness.require import require
 from local_kubernetes.helm import helm
 from local_kubernetes.images import JOBS, SERVING
@@ -34,8 +38,12 @@ NOT_TYPED: Final = {
     "kubectl exec -it": "is a dialogue",
     "kubectl logs job/": "needs a MaintenanceJob, which has failed",
     "kubectl rollout restart": "restarts the reader's own clients",
+    "kubectl delete statefulset": "is what the page advises against",
 }
 """The beginnings of commands in sentences that the test does not type, and why."""
+KILLED: Final = "a broker is killed"
+OF_A_DAY: Final = ("users", "troubleshoot", "scale", "disks", "roll")
+BACK: Final = """kubectl patch bc NAME --type=merge -p '{"spec":{"brokers":{"replicas":3}}}'"""
 
 
 @pytest.fixture
@@ -43,12 +51,18 @@ def kubernetes(tmp_path: Path) -> Iterator[Cluster]:
     """A separate Kubernetes: one release of the chart owns the CRDs, so another one would be refused."""
     if E2E == "current":
         pytest.skip("the pages install the chart, which may be installed")
-    with provider(E2E)(tmp_path / "kubernetes") as started, ThreadPoolExecutor(1) as beside:
+    with provider(E2E)(tmp_path / "kubernetes") as started:
         for image in SERVING:
             started.image(image)
-        # The jobs' image has a gigabyte, and is needed minutes later.
-        rest = beside.submit(lambda: [started.image(image) for image in (PROMETHEUS_IMAGE, JOBS)])
         yield started
+
+
+@pytest.fixture
+def images_of_all_pages(kubernetes: Cluster) -> Iterator[None]:
+    """Bring the other images beside: that of the jobs has a gigabyte, and is needed minutes later."""
+    with ThreadPoolExecutor(1) as beside:
+        rest = beside.submit(lambda: [kubernetes.image(image) for image in (PROMETHEUS_IMAGE, JOBS)])
+        yield
         rest.result()
 
 
@@ -66,6 +80,7 @@ def reader(kubernetes: Cluster, tmp_path: Path) -> Reader:
     return Reader(tmp_path, {**own.environment, "PATH": path, "KUBECONFIG": str(own.kubeconfig)}, STANDS_FOR)
 
 
+@pytest.mark.usefixtures("images_of_all_pages")
 @pytest.mark.soak(only=True)
 def test_every_command_of_the_tutorial_does_what_the_page_says(reader: Reader) -> None:
     reader.do(DOCS / "tutorials" / "kubernetes.md")
@@ -75,14 +90,51 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(reader: Reader) -
 def test_every_command_of_install_users_and_troubleshoot_works_with_a_secured_cluster(reader: Reader) -> None:
     secured = reader.with_words(SECURED)
     for name in ("install", "users", "troubleshoot"):
-        page = DOCS / "how-to" / f"{name}.md"
-        secured.do(page)
-        for command in inline_commands(page):
-            if not command.startswith(tuple(NOT_TYPED)):
-                secured.type(command)
+        type_every_command(secured, name)
     secured.type("kubectl -n kafka wait --for=condition=Ready bc/flights bu/loader --timeout=2m")
 
 
+@pytest.mark.soak(only=True)
+def test_nothing_is_lost_or_doubled_on_a_day_with_a_secured_cluster(
+    reader: Reader, kubernetes: Cluster, figures: Figures
+) -> None:
+    reader.with_words(SECURED).do(DOCS / "how-to" / "install.md")
+    with closing(Castle(kubernetes, namespace=NAMESPACE)) as castle:
+        castle.await_ready()
+        load = SecuredLoad(castle, figures)
+        load.begin()
+        day = reader.with_words(SECURED, load.step)
+        for name in OF_A_DAY:
+            type_every_command(day, name)
+        day.type(BACK)
+        refused = load.refused_logins()
+        with load.step("a password is rotated with an overlap"):
+            load.rotate()
+        with load.step("the clients restart with the new password"):
+            load.restart_clients()
+        refused = load.refused_logins() - refused
+        with load.step("the authority of the brokers is renewed"):
+            load.renew()
+        with load.step(KILLED):
+            castle.crash(f"{castle.name}-broker-1")
+        with load.step("the operator's pod is deleted"):
+            castle.kubectl("delete", "pod", "-lapp.kubernetes.io/name=barnabas-operator")
+        problems = load.problems()
+    assert (problems, refused) == ([], 0)
+    bounds_s = dict.fromkeys(load.longest_s, PAUSE_SECONDS_MAX) | {KILLED: KILL_SECONDS_MAX}
+    assert {what: longest_s for what, longest_s in load.longest_s.items() if longest_s > bounds_s[what]} == {}
+
+
+def type_every_command(reader: Reader, name: str) -> None:
+    """Do a how-to page, and type the commands of its sentences and tables."""
+    page = DOCS / "how-to" / f"{name}.md"
+    reader.do(page)
+    for command in inline_commands(page):
+        if not command.startswith(tuple(NOT_TYPED)):
+            reader.type(command)
+
+
+@pytest.mark.usefixtures("images_of_all_pages")
 @pytest.mark.soak(only=True)
 def test_every_command_of_the_how_to_pages_does_what_the_page_says(reader: Reader) -> None:
     for page in ON_KUBERNETES:
