@@ -133,6 +133,11 @@ class Fleet:
                 self._beat(member)
         return time.monotonic() - begun_s
 
+    def catch_up(self) -> None:
+        """Send the heartbeats that are due now."""
+        now_s = time.monotonic()
+        self.until(lambda: not self._due or self._due[0][0] > now_s)
+
     def rest(self, seconds: float) -> None:
         """Send heartbeats as they are due for so long."""
         end_s = time.monotonic() + seconds
