@@ -19,7 +19,11 @@ Catalog = dict[str, str]
 GLUE = {"glue.region": "us-east-1", "glue.access-key-id": "a", "glue.secret-access-key": "b"}
 
 
-@pytest.fixture(scope="module", params=["sql", "rest", "glue"])
+# `make proof-archive` runs what needs PostgreSQL and Apache Iceberg's catalog.
+proof = pytest.mark.soak(only=True)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("sql", marks=proof), pytest.param("rest", marks=proof), "glue"])
 def catalog(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
     """The properties of a catalog on a running server."""
     folder = tmp_path_factory.mktemp("catalog")
@@ -74,6 +78,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
     assert offsets(writer) == list(range(5))
 
 
+@proof
 def test_a_catalog_that_goes_away_fails_the_run_and_the_next_run_archives_again(tmp_path: Path) -> None:
     with postgresql() as server:
         writer = writer_at(tmp_path, {"type": "sql", "uri": server.uri})
