@@ -79,6 +79,13 @@ CASES: Final = (
         f"{MAIN},{WORKERS}",
     ),
     Case(
+        "ShareGroupDeadLettersGoRound",
+        {f"barnabas_share_dead_letters_in_circle_total{{{ONE},{WORKERS}}}": "0x4 1x60"},
+        4,
+        6,
+        f"{MAIN},{WORKERS}",
+    ),
+    Case(
         "ShareGroupAcknowledgesNothing",
         {
             f'barnabas_share_deliveries_total{{{ONE},{WORKERS},delivery="again"}}': "0+2x60",
