@@ -10,8 +10,8 @@ from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter,
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition
 from barnabas_broker.coordinators.share_delivery.share_partition import Limits, ShareChange, SharePartition
 from barnabas_broker.coordinators.share_delivery.window import FINAL, Range, RecordState
-from barnabas_broker.coordinators.share_state import decisions
-from barnabas_broker.coordinators.share_state.decisions import StateDecision
+from barnabas_broker.coordinators.share_state import shard
+from barnabas_broker.coordinators.share_state.shard import StateDecision
 from barnabas_broker.coordinators.share_state.share_state import ShareState
 from barnabas_core.errors import ApiError
 from simulation.set_ups import deposes_leaders_that_learn_it_late, initializes_share_states_again
@@ -107,21 +107,21 @@ def looks_for_no_dead_letters() -> Iterator[None]:
 @contextmanager
 def takes_the_state_of_deposed_leaders() -> Iterator[None]:
     """A leader whose successor has read the state may still write."""
-    with deposes_leaders_that_learn_it_late(), patch.object(decisions, "_fenced_leader", lambda *_: None):
+    with deposes_leaders_that_learn_it_late(), patch.object(shard, "_fenced_leader", lambda *_: None):
         yield
 
 
 @contextmanager
 def initializes_a_state_twice() -> Iterator[None]:
     """A second request for the same epoch forgets what was acknowledged, as in Apache Kafka."""
-    initialize = decisions.initialize
+    initialize = shard.initialize
 
     def mistaken(key: Any, found: ShareState | None, entry: Any, around: Any) -> StateDecision:
         if found is not None and found.state_epoch == entry.state_epoch:
             found = found._replace(state_epoch=entry.state_epoch - 1)
         return initialize(key, found, entry, around)
 
-    with initializes_share_states_again(), patch.object(decisions, "initialize", mistaken):
+    with initializes_share_states_again(), patch.object(shard, "initialize", mistaken):
         yield
 
 

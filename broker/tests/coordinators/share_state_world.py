@@ -8,7 +8,7 @@ from coordinator_world import MemoryLog
 
 from barnabas_broker.coordinators.runtime.shard import RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Turns
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
+from barnabas_broker.coordinators.share_state.persister import ShareCoordinator
 from barnabas_broker.coordinators.share_state.shard import ShareStateCounts, ShareStateEnvironment, ShareStateShard
 from barnabas_broker.coordinators.share_state.share_state import (
     InitializeEntry,

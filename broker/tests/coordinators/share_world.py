@@ -7,8 +7,7 @@ from uuid import UUID
 from coordinator_world import World
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import BeatReply
-from barnabas_broker.coordinators.share.share_group import ShareGroup
-from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat
+from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat, ShareGroup
 from barnabas_core.errors import ErrorCode
 from barnabas_core.topic_partition import TopicPartition
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import pytest
 from share_state_world import GROUP, TASKS, acknowledged, available, change
 
-from barnabas_broker.coordinators.share_state import decisions
-from barnabas_broker.coordinators.share_state.decisions import Circumstances, StateDecision
+from barnabas_broker.coordinators.share_state import shard
+from barnabas_broker.coordinators.share_state.shard import Circumstances, StateDecision
 from barnabas_broker.coordinators.share_state.share_state import (
     InitializeEntry,
     ReadEntry,
@@ -85,13 +85,13 @@ ROWS = [
 def decide(row: Row) -> StateDecision:
     state_epoch, leader_epoch = row.epochs
     if row.request == "initialize":
-        return decisions.initialize(row.key, row.found, InitializeEntry(TASKS, state_epoch, 0), row.around)
+        return shard.initialize(row.key, row.found, InitializeEntry(TASKS, state_epoch, 0), row.around)
     if row.request == "write":
         entry = change(acknowledged(10, 10), start=11, state_epoch=state_epoch, leader_epoch=leader_epoch)
-        return decisions.write(row.key, row.found, entry, row.around)
+        return shard.write(row.key, row.found, entry, row.around)
     if row.request == "read":
-        return decisions.read(row.key, row.found, ReadEntry(TASKS, leader_epoch), row.around)
-    decide_alone: Any = {"summary": decisions.read_summary, "delete": decisions.delete}[row.request]
+        return shard.read(row.key, row.found, ReadEntry(TASKS, leader_epoch), row.around)
+    decide_alone: Any = {"summary": shard.read_summary, "delete": shard.delete}[row.request]
     found: StateDecision = decide_alone(row.key, row.found, row.around)
     return found
 
@@ -121,7 +121,7 @@ def test_initialize_forgets_the_batches_and_the_leader_epoch_and_counts_the_snap
 
 @pytest.mark.parametrize(("start_offset", "count"), [(-1, -1), (0, 0), (12, 0)])
 def test_the_count_of_a_new_state_is_unknown_without_a_start_offset(start_offset: int, count: int) -> None:
-    record = decisions.initialize(KEY, None, InitializeEntry(TASKS, 1, start_offset), AROUND).record
+    record = shard.initialize(KEY, None, InitializeEntry(TASKS, 1, start_offset), AROUND).record
     assert record is not None
     assert record.state is not None
     assert (record.state.start_offset, record.state.delivery_complete_count) == (start_offset, count)
@@ -145,7 +145,7 @@ def test_the_start_offset_never_goes_back_and_the_count_belongs_to_it(
     start: int, count: int, expected: tuple[int, int]
 ) -> None:
     entry = change(start=start, complete=count, state_epoch=5, leader_epoch=4)
-    record = decisions.write(KEY, STORED, entry, AROUND).record
+    record = shard.write(KEY, STORED, entry, AROUND).record
     assert record is not None
     assert record.state is not None
     assert (record.state.start_offset, record.state.delivery_complete_count) == expected
@@ -153,7 +153,7 @@ def test_the_start_offset_never_goes_back_and_the_count_belongs_to_it(
 
 def test_an_update_has_only_the_changed_batches_from_the_start_offset_on() -> None:
     entry = change(acknowledged(8, 10), acknowledged(11, 11), start=10, state_epoch=5, leader_epoch=4)
-    record = decisions.write(KEY, STORED, entry, AROUND).record
+    record = shard.write(KEY, STORED, entry, AROUND).record
     assert record is not None
     assert record.state is not None
     assert record.state.batches == [acknowledged(10, 11)]
@@ -169,6 +169,6 @@ def test_the_snapshot_after_many_updates_has_all_batches() -> None:
     "batch", [StateBatch(5, 4, 2, 1), StateBatch(-1, 4, 2, 1), StateBatch(4, 4, 1, 1), StateBatch(4, 4, 2, -1)]
 )
 def test_a_batch_that_no_leader_writes_is_refused_with_its_values(batch: StateBatch) -> None:
-    outcome = decisions.write(KEY, STORED, change(batch, state_epoch=5, leader_epoch=4), AROUND).outcome
+    outcome = shard.write(KEY, STORED, change(batch, state_epoch=5, leader_epoch=4), AROUND).outcome
     assert outcome.error is INVALID
     assert f"{batch.first_offset} to {batch.last_offset}" in (outcome.message or "")

@@ -21,8 +21,7 @@ from barnabas_broker.coordinators.share_delivery.dead_letters import (
     PartitionClient,
 )
 from barnabas_broker.coordinators.share_delivery.delivery import DeliveryEnvironment, ShareDelivery
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.share_state.persister import SharePersister
+from barnabas_broker.coordinators.share_state.persister import ShareCoordinator, SharePersister
 from barnabas_broker.coordinators.share_state.shard import ShareStateCounts, ShareStateEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import (
     ProducerIds,

@@ -42,7 +42,7 @@ from barnabas_broker.coordinators.groups.messages import (
 )
 from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import MemberProtocol
-from barnabas_broker.coordinators.share.share_group import ShareGroup
+from barnabas_broker.coordinators.share.share_heartbeat import ShareGroup
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, rights_of, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.handlers.large_responses import NOT_ASKED

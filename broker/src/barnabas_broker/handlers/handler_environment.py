@@ -26,8 +26,7 @@ from uuid import UUID
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.share_state.persister import SharePersister
+from barnabas_broker.coordinators.share_state.persister import ShareCoordinator, SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import ProducerIds, TransactionCoordinator
 from barnabas_broker.coordinators.transactions.gate import TransactionGate
 from barnabas_broker.handlers.batch_trust import BatchTrust

@@ -20,8 +20,14 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.share_state.messages import STATE_APIS, WRITE, Entry, StateApi, state_batch
+from barnabas_broker.coordinators.share_state.persister import (
+    STATE_APIS,
+    WRITE,
+    Entry,
+    ShareCoordinator,
+    StateApi,
+    state_batch,
+)
 from barnabas_broker.coordinators.share_state.share_state import UNKNOWN_COUNT, UNKNOWN_OFFSET, ReadEntry, ShareOutcome
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, answer_of, awaited, rights_of, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

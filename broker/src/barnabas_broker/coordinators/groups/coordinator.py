@@ -40,9 +40,8 @@ from barnabas_broker.coordinators.modern.group import ConsumerGroup, ModernState
 from barnabas_broker.coordinators.modern.targets import chosen_assignor
 from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Now, Turns
-from barnabas_broker.coordinators.share.share_group import ShareGroup
 from barnabas_broker.coordinators.share.share_groups import PartitionErrors, ShareEnvironment
-from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat, check
+from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat, ShareGroup, check
 from barnabas_broker.coordinators.share_state.persister import OnOutcomes
 from barnabas_broker.coordinators.share_state.share_state import ReadEntry
 from barnabas_broker.metadata.model import TombstoneDocument

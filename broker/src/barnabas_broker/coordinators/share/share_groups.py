@@ -16,16 +16,20 @@ from barnabas_broker.coordinators.modern.shard import GroupRules, ModernGroups
 from barnabas_broker.coordinators.modern.targets import Topics
 from barnabas_broker.coordinators.runtime.turns import Pace, Turns
 from barnabas_broker.coordinators.runtime.writer import PartitionWriter
-from barnabas_broker.coordinators.share.share_group import (
+from barnabas_broker.coordinators.share.share_heartbeat import (
     Partitions,
+    ShareBeat,
     ShareGroup,
+    ShareReply,
+    ShareWorld,
     begun,
     deleting,
     failed,
     finished,
     forgotten,
+    heartbeat,
+    plan,
 )
-from barnabas_broker.coordinators.share.share_heartbeat import ShareBeat, ShareReply, ShareWorld, heartbeat, plan
 from barnabas_broker.coordinators.share_state.persister import Outcomes, SharePersister
 from barnabas_broker.coordinators.share_state.share_state import InitializeEntry
 from barnabas_core.clock import Clock, Timers

@@ -3,38 +3,236 @@
 A group coordinator initializes, deletes and summarizes the state of its share groups. The leader of a share-partition
 reads the state when it begins, and writes it with each change. What is asked of one broker for one group in a turn of
 the event loop goes into one request.
+
+The share coordinator of one broker passes each request to the shard of the share-partition. Its `runtime` knows the
+partitions of `__share_group_state` that this broker leads. All calls come from the event-loop thread, and none of
+them blocks.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
-from barnabas_broker.coordinators.runtime.peer_requests import LinkEnvironment, PipelinedRequests
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
-from barnabas_broker.coordinators.share_state.messages import (
-    DELETE,
-    INITIALIZE,
-    READ,
-    SUMMARY,
-    WRITE,
-    Entry,
-    StateApi,
-    partition_of,
-)
+from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PipelinedRequests
+from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
+from barnabas_broker.coordinators.share_state.shard import OnOutcome, ShareStateEnvironment, ShareStateShard
 from barnabas_broker.coordinators.share_state.share_state import (
     InitializeEntry,
     ReadEntry,
     ShareOutcome,
     SharePartitionKey,
+    StateBatch,
     WriteEntry,
 )
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
+from barnabas_broker.wire.messages import message_class
 from barnabas_core.clock import Cancellable, Timers
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import FairTurn, slices
 from barnabas_core.topic_partition import SHARE_GROUP_STATE, TopicIdPartition, coordinator_partition
+
+
+class ShareCoordinator:
+    """The coordinator of the share-partitions whose partition of __share_group_state this broker leads.
+
+    Each method calls `answer` with the outcome for one share-partition, perhaps before the method returns.
+    """
+
+    def __init__(
+        self, environment: ShareStateEnvironment, of_runtime: RuntimeEnvironment, partition_count: int
+    ) -> None:
+        self._config = environment.config
+        self.counts = environment.counts
+        self.runtime = Runtime(
+            of_runtime, partition_count, partial(ShareStateShard, environment), ShareStateShard.serve
+        )
+
+    def start(self) -> None:
+        """Schedule the snapshots of cold share-partitions, and the pruning of the topic."""
+        cold_ms = self._config.share_coordinator_cold_partition_snapshot_interval_ms
+        prune_ms = self._config.share_coordinator_state_topic_prune_interval_ms
+        self.runtime.sweep_every(cold_ms / 1000, ShareStateShard.snapshot_cold)
+        self.runtime.sweep_every(prune_ms / 1000, ShareStateShard.prune)
+
+    def on_topics_deleted(self, topics: Collection[UUID]) -> None:
+        """Delete the states of topics that were deleted."""
+        self.runtime.sweep(lambda shard: shard.forget(topics))
+
+    def initialize(self, group_id: str, entry: InitializeEntry, answer: OnOutcome) -> None:
+        """Store the state epoch and start offset of a share-partition, which forgets its earlier state."""
+        self._ask(group_id, entry.partition, lambda shard, key: shard.initialize(key, entry, answer), answer)
+
+    def read(self, group_id: str, entry: ReadEntry, answer: OnOutcome) -> None:
+        """Read the state of a share-partition for its leader, and fence leaders with a lower leader epoch."""
+        self._ask(group_id, entry.partition, lambda shard, key: shard.read(key, entry, answer), answer)
+
+    def write(self, group_id: str, entry: WriteEntry, answer: OnOutcome) -> None:
+        """Store changed batches of a share-partition."""
+        self._ask(group_id, entry.partition, lambda shard, key: shard.write(key, entry, answer), answer)
+
+    def delete(self, group_id: str, partition: TopicIdPartition, answer: OnOutcome) -> None:
+        """Delete the state of a share-partition."""
+        self._ask(group_id, partition, lambda shard, key: shard.delete(key, answer), answer)
+
+    def read_summary(self, group_id: str, partition: TopicIdPartition, answer: OnOutcome) -> None:
+        """Read the epochs, the start offset and the delivery complete count of a share-partition."""
+        self._ask(group_id, partition, lambda shard, key: answer(shard.summary(key)), answer)
+
+    def _ask(
+        self,
+        group_id: str,
+        partition: TopicIdPartition,
+        ask: Callable[[ShareStateShard, SharePartitionKey], object],
+        answer: OnOutcome,
+    ) -> None:
+        key = SharePartitionKey(group_id, *partition)
+        try:
+            shard = self.runtime.find(key.name)
+        except ApiError as error:
+            answer(ShareOutcome(error.code, error.message))
+        else:
+            ask(shard, key)
+
+
+_NO_TOPIC: Final = UUID(int=0)
+
+Entry = InitializeEntry | ReadEntry | WriteEntry | TopicIdPartition
+
+
+def partition_of(entry: Entry) -> TopicIdPartition:
+    """Return the topic and partition of an entry."""
+    return entry if isinstance(entry, TopicIdPartition) else entry.partition
+
+
+class StateApi(NamedTuple):
+    """One of the five requests: its messages, and the method of the coordinator that answers an entry of it."""
+
+    name: str
+    version: int
+    struct: str
+    """The beginning of the names of the nested classes, such as `WriteState` of `WriteStateData`."""
+    entry_type: Callable[..., Entry]
+    ask: Callable[[ShareCoordinator, str, Any, OnOutcome], None]
+    fields: Sequence[str] = ()
+    """The fields of an entry and of the request's partition, except the batches."""
+    outcome_fields: Sequence[str] = ()
+    """The fields of an outcome and of the response's partition, except the error and the batches."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """The API version that brokers send."""
+        return Exchange(f"{self.name}Response", self.version)
+
+    def request(self, group_id: str, entries: Iterable[Entry]) -> Any:
+        """Return the request for entries of a group."""
+        message = message_class(f"{self.name}Request")
+        topic_type = getattr(message, f"{self.struct}Data")
+        topics: dict[UUID, list[Any]] = {}
+        for entry in entries:
+            topic_id, number = partition_of(entry)
+            fields = {field: getattr(entry, field) for field in self.fields}
+            if isinstance(entry, WriteEntry):
+                batch = topic_type.PartitionData.StateBatch
+                fields["state_batches"] = [batch(**each._asdict()) for each in entry.batches]
+            topics.setdefault(topic_id, []).append(topic_type.PartitionData(partition=number, **fields))
+        return message(
+            group_id=group_id, topics=[topic_type(topic_id=each, partitions=found) for each, found in topics.items()]
+        )
+
+    def entry(self, topic_id: UUID | None, data: Any, batches: Sequence[StateBatch] = ()) -> Entry:
+        """Return the entry of a partition in a request; `batches` are those of a write."""
+        fields = {field: getattr(data, field) for field in self.fields}
+        if self.entry_type is WriteEntry:
+            fields["batches"] = batches
+        return self.entry_type(TopicIdPartition(topic_id or _NO_TOPIC, data.partition), **fields)
+
+    def result(self, number: int, outcome: ShareOutcome) -> Any:
+        """Return the response for a partition."""
+        result_type = getattr(message_class(f"{self.name}Response"), f"{self.struct}Result").PartitionResult
+        fields = {field: getattr(outcome, field) for field in self.outcome_fields}
+        if "state_batches" in result_type.__struct_fields__:
+            fields["state_batches"] = [result_type.StateBatch(**each._asdict()) for each in outcome.batches]
+        return result_type(partition=number, error_code=outcome.error, error_message=outcome.message, **fields)
+
+    def response(self, topics: Iterable[tuple[UUID | None, Sequence[Any]]]) -> Any:
+        """Return the response for topics, each with the results of its partitions."""
+        message = message_class(f"{self.name}Response")
+        result_type = getattr(message, f"{self.struct}Result")
+        return message(results=[result_type(topic_id=each, partitions=list(found)) for each, found in topics])
+
+    def outcomes(self, response: Any) -> Iterator[tuple[TopicIdPartition, ShareOutcome]]:
+        """Yield the outcome of each partition in a response."""
+        for topic in response.results:
+            for found in topic.partitions:
+                fields = {field: getattr(found, field) for field in self.outcome_fields}
+                if hasattr(found, "state_batches"):
+                    fields["batches"] = tuple(map(state_batch, found.state_batches))
+                outcome = ShareOutcome(_code(found.error_code), found.error_message, **fields)
+                yield TopicIdPartition(topic.topic_id or _NO_TOPIC, found.partition), outcome
+
+
+def state_batch(found: Any) -> StateBatch:
+    """Return a batch of a request or of a response."""
+    return StateBatch(found.first_offset, found.last_offset, found.delivery_state, found.delivery_count)
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _same(partition: TopicIdPartition) -> TopicIdPartition:
+    return partition
+
+
+def _summarize(coordinator: ShareCoordinator, group_id: str, entry: ReadEntry, answer: OnOutcome) -> None:
+    coordinator.read_summary(group_id, entry.partition, answer)
+
+
+INITIALIZE: Final = StateApi(
+    "InitializeShareGroupState",
+    0,
+    "InitializeState",
+    InitializeEntry,
+    ShareCoordinator.initialize,
+    ("state_epoch", "start_offset"),
+)
+READ: Final = StateApi(
+    "ReadShareGroupState",
+    0,
+    "ReadState",
+    ReadEntry,
+    ShareCoordinator.read,
+    ("leader_epoch",),
+    ("state_epoch", "start_offset"),
+)
+WRITE: Final = StateApi(
+    "WriteShareGroupState",
+    1,
+    "WriteState",
+    WriteEntry,
+    ShareCoordinator.write,
+    ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count"),
+)
+DELETE: Final = StateApi("DeleteShareGroupState", 0, "DeleteState", _same, ShareCoordinator.delete)
+SUMMARY: Final = StateApi(
+    "ReadShareGroupStateSummary",
+    1,
+    "ReadStateSummary",
+    ReadEntry,
+    _summarize,
+    ("leader_epoch",),
+    ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count"),
+)
+STATE_APIS: Final[Mapping[str, StateApi]] = {api.name: api for api in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
+"""The five requests by Kafka's names."""
+
 
 _TRIES: Final = 5
 _FIRST_PAUSE_S: Final = 1.0

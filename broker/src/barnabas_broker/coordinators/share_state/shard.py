@@ -3,36 +3,222 @@
 A request is decided on the state with all changes that are being written, so that many writes of a share-partition may
 be under way. What is read and summarized is committed. The topic is never compacted: from time to time every state is
 written again as a snapshot, and the records before the oldest snapshot that is needed are deleted.
+
+Requests for one share-partition are decided with Kafka's checks in Kafka's order. Only Initialize sets the
+state epoch, and only Read sets the leader epoch; Write is fenced by both.
 """
 
 import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Pace
 from barnabas_broker.coordinators.runtime.writer import PartitionWriter
-from barnabas_broker.coordinators.share_state import decisions
-from barnabas_broker.coordinators.share_state.decisions import Circumstances, StateDecision
 from barnabas_broker.coordinators.share_state.share_state import (
+    UNKNOWN_COUNT,
+    UNKNOWN_OFFSET,
+    DeliveryState,
     InitializeEntry,
     ReadEntry,
     ShareOutcome,
     SharePartitionKey,
     ShareRecord,
     ShareState,
+    StateBatch,
     WriteEntry,
     applied,
     decode,
+    merged,
 )
 from barnabas_broker.storage.errors import StorageError
 from barnabas_core.clock import Clock
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicIdPartition
+
+_NEGATIVE_PARTITION: Final = "The partition id cannot be a negative number."
+_NEGATIVE_LEADER_EPOCH: Final = "The leader epoch cannot be a negative number."
+_NEGATIVE_STATE_EPOCH: Final = "The state epoch cannot be a negative number."
+_UNINITIALIZED: Final = "{} operation on uninitialized share partition not allowed."
+_STATES: Final = frozenset(DeliveryState)
+
+OK: Final = ShareOutcome()
+
+
+class Circumstances(NamedTuple):
+    """The facts on which a decision depends beside the request and the state."""
+
+    is_known: bool
+    """True if the image of the metadata has the topic and the partition."""
+    now_ms: int
+    updates_max: int
+    """The number of updates after which the next change is a snapshot (`snapshot.update.records.per.snapshot`)."""
+
+
+class StateDecision(NamedTuple):
+    """The outcome of a request, once the record is committed; None if the request changes nothing."""
+
+    outcome: ShareOutcome
+    record: ShareRecord | None = None
+
+
+def initialize(
+    key: SharePartitionKey, found: ShareState | None, entry: InitializeEntry, around: Circumstances
+) -> StateDecision:
+    """Begin with a new state, unless the state epoch is below the stored one.
+
+    A request with the stored epoch changes nothing: it is one that was sent twice, and the second one may arrive when
+    members have acknowledged records. Apache Kafka forgets these acknowledgements.
+    """
+    error = _invalid(key, state_epoch=entry.state_epoch)
+    if error is None and found is not None and found.state_epoch > entry.state_epoch:
+        error = _fenced(ErrorCode.FENCED_STATE_EPOCH, "state", entry.state_epoch, found.state_epoch)
+    error = error or _unknown(key, around)
+    if error is not None:
+        return StateDecision(error)
+    if found is not None and found.state_epoch == entry.state_epoch:
+        return StateDecision(OK)
+    state = ShareState(
+        snapshot_epoch=0 if found is None else found.snapshot_epoch + 1,
+        state_epoch=entry.state_epoch,
+        leader_epoch=0,
+        start_offset=entry.start_offset,
+        delivery_complete_count=UNKNOWN_COUNT if entry.start_offset == UNKNOWN_OFFSET else 0,
+        create_ms=around.now_ms,
+        write_ms=around.now_ms,
+    )
+    return StateDecision(OK, ShareRecord(key, state))
+
+
+def write(key: SharePartitionKey, found: ShareState | None, entry: WriteEntry, around: Circumstances) -> StateDecision:
+    """Put changed batches over the stored ones; the start offset never goes back."""
+    error = _invalid(key, entry.leader_epoch, entry.state_epoch) or _invalid_batch(entry)
+    if error is not None:
+        return StateDecision(error)
+    if found is None:
+        return StateDecision(_invalid_request(_UNINITIALIZED.format("Write")))
+    error = _fenced_leader(found, entry.leader_epoch)
+    if error is None and found.state_epoch > entry.state_epoch:
+        error = _fenced(ErrorCode.FENCED_STATE_EPOCH, "state", entry.state_epoch, found.state_epoch)
+    error = error or _unknown(key, around)
+    if error is not None:
+        return StateDecision(error)
+    count = entry.delivery_complete_count
+    if entry.start_offset == found.start_offset:
+        count = max(count, found.delivery_complete_count)
+    elif entry.start_offset < found.start_offset:
+        count = found.delivery_complete_count
+    start_offset = max(entry.start_offset, found.start_offset)
+    changes = found._replace(
+        start_offset=start_offset, delivery_complete_count=count, batches=merged((), entry.batches, start_offset)
+    )
+    return StateDecision(OK, _change(key, found, changes, around))
+
+
+def read(key: SharePartitionKey, found: ShareState | None, entry: ReadEntry, around: Circumstances) -> StateDecision:
+    """Answer with the state; store a leader epoch that is above the stored one."""
+    error = _invalid(key, entry.leader_epoch)
+    if error is not None:
+        return StateDecision(error)
+    if found is None:
+        return StateDecision(_invalid_request(_UNINITIALIZED.format("Read")))
+    error = _fenced_leader(found, entry.leader_epoch) or _unknown(key, around)
+    if error is not None:
+        return StateDecision(error)
+    outcome = ShareOutcome(state_epoch=found.state_epoch, start_offset=found.start_offset, batches=tuple(found.batches))
+    if entry.leader_epoch == found.leader_epoch:
+        return StateDecision(outcome)
+    changes = found._replace(leader_epoch=entry.leader_epoch, batches=())
+    return StateDecision(outcome, _change(key, found, changes, around))
+
+
+def read_summary(key: SharePartitionKey, found: ShareState | None, around: Circumstances) -> StateDecision:
+    """Answer with the state but its batches; a share-partition without state has an unknown start offset."""
+    error = _invalid(key) or _unknown(key, around)
+    if error is not None or found is None:
+        return StateDecision(error or ShareOutcome(start_offset=UNKNOWN_OFFSET))
+    return StateDecision(
+        ShareOutcome(
+            state_epoch=found.state_epoch,
+            leader_epoch=found.leader_epoch,
+            start_offset=found.start_offset,
+            delivery_complete_count=found.delivery_complete_count,
+        )
+    )
+
+
+def delete(key: SharePartitionKey, found: ShareState | None, around: Circumstances) -> StateDecision:
+    """Delete the state; succeed if there is none."""
+    error = _invalid(key) or _unknown(key, around)
+    return StateDecision(error or OK, None if error or found is None else ShareRecord(key, None))
+
+
+def snapshot(key: SharePartitionKey, found: ShareState, now_ms: int) -> ShareRecord:
+    """Return a snapshot that repeats a state which has not changed for long."""
+    return ShareRecord(key, found._replace(snapshot_epoch=found.snapshot_epoch + 1, write_ms=now_ms, updates=0))
+
+
+def _change(key: SharePartitionKey, found: ShareState, changes: ShareState, around: Circumstances) -> ShareRecord:
+    """Return a change as an update; as a snapshot of the changed state if there were many updates."""
+    update = ShareRecord(key, changes, is_update=True)
+    state = applied(found, update) if found.updates >= around.updates_max else None
+    if state is None:
+        return update
+    now_ms, epoch = around.now_ms, found.snapshot_epoch + 1
+    return ShareRecord(key, state._replace(snapshot_epoch=epoch, create_ms=now_ms, write_ms=now_ms, updates=0))
+
+
+def _invalid(key: SharePartitionKey, leader_epoch: int = 0, state_epoch: int = 0) -> ShareOutcome | None:
+    if key.partition < 0:
+        return _invalid_request(_NEGATIVE_PARTITION)
+    if leader_epoch < 0:
+        return _invalid_request(_NEGATIVE_LEADER_EPOCH)
+    return _invalid_request(_NEGATIVE_STATE_EPOCH) if state_epoch < 0 else None
+
+
+def _invalid_batch(entry: WriteEntry) -> ShareOutcome | None:
+    """Return the error for a batch that no leader writes; Kafka stores such batches, and loads them."""
+    for each in entry.batches:
+        if not _is_valid(each):
+            return _invalid_request(
+                f"the batch of offsets {each.first_offset} to {each.last_offset} with state {each.delivery_state} and "
+                f"count {each.delivery_count} is invalid; the last offset must not be below the first, no number "
+                "negative, and the state 0, 2, 3 or 4"
+            )
+    return None
+
+
+def _is_valid(batch: StateBatch) -> bool:
+    return (
+        0 <= batch.first_offset <= batch.last_offset and batch.delivery_state in _STATES and batch.delivery_count >= 0
+    )
+
+
+def _fenced_leader(found: ShareState, leader_epoch: int) -> ShareOutcome | None:
+    if found.leader_epoch <= leader_epoch:
+        return None
+    return _fenced(ErrorCode.FENCED_LEADER_EPOCH, "leader", leader_epoch, found.leader_epoch)
+
+
+def _fenced(code: ErrorCode, which: str, epoch: int, stored: int) -> ShareOutcome:
+    return ShareOutcome(code, f"the {which} epoch {epoch} is below the stored one, {stored}")
+
+
+def _unknown(key: SharePartitionKey, around: Circumstances) -> ShareOutcome | None:
+    if around.is_known:
+        return None
+    return ShareOutcome(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic of the share-partition {key.name} has no such partition"
+    )
+
+
+def _invalid_request(message: str) -> ShareOutcome:
+    return ShareOutcome(ErrorCode.INVALID_REQUEST, message)
+
 
 _logger = logging.getLogger(__name__)
 
@@ -123,20 +309,20 @@ class ShareStateShard:
 
     def initialize(self, key: SharePartitionKey, entry: InitializeEntry, answer: OnOutcome) -> None:
         """Answer once the new state is committed."""
-        self._run(key, lambda key, found, around: decisions.initialize(key, found, entry, around), answer)
+        self._run(key, lambda key, found, around: initialize(key, found, entry, around), answer)
 
     def write(self, key: SharePartitionKey, entry: WriteEntry, answer: OnOutcome) -> None:
         """Answer once the changed batches are committed."""
-        self._run(key, lambda key, found, around: decisions.write(key, found, entry, around), answer)
+        self._run(key, lambda key, found, around: write(key, found, entry, around), answer)
 
     def delete(self, key: SharePartitionKey, answer: OnOutcome) -> None:
         """Answer once the deletion is committed."""
-        self._run(key, decisions.delete, answer)
+        self._run(key, delete, answer)
 
     def read(self, key: SharePartitionKey, entry: ReadEntry, answer: OnOutcome) -> None:
         """Answer once all that is read is committed, and so is the leader epoch if it is a new one."""
         name = key.name
-        decision = decisions.read(key, self._latest(name), entry, self._around(key))
+        decision = read(key, self._latest(name), entry, self._around(key))
         if decision.record is None and self._writer.is_writing(name):
             again = partial(self.read, key, entry, answer)
             self._writer.when_idle(name, lambda: self._closed(answer) if self._writer.is_closed else again())
@@ -149,7 +335,7 @@ class ShareStateShard:
     def summary(self, key: SharePartitionKey) -> ShareOutcome:
         """Return what is committed, without its batches."""
         found = self.states.get(key.name)
-        return decisions.read_summary(key, None if found is None else found[1], self._around(key)).outcome
+        return read_summary(key, None if found is None else found[1], self._around(key)).outcome
 
     def _around(self, key: SharePartitionKey) -> Circumstances:
         environment = self._environment
@@ -225,7 +411,7 @@ class ShareStateShard:
         found = self._latest(name)
         interval_ms = self._environment.config.share_coordinator_cold_partition_snapshot_interval_ms
         if found is not None and now_ms - found.write_ms >= interval_ms and not self._writer.is_closed:
-            self._submit(name, decisions.snapshot(key, found, now_ms), lambda _: None)
+            self._submit(name, snapshot(key, found, now_ms), lambda _: None)
 
     def prune(self) -> Iterator[None]:
         """Delete the records of the log before all snapshots that are needed."""

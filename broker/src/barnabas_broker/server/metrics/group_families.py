@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.share_delivery.led_partition import DeliveryCounts, LedPartition
 from barnabas_broker.coordinators.share_delivery.window import RecordState
-from barnabas_broker.coordinators.share_state.coordinator import ShareCoordinator
+from barnabas_broker.coordinators.share_state.persister import ShareCoordinator
 from barnabas_broker.coordinators.transactions.decisions import (
     DEAD,
     ONGOING,
