@@ -29,7 +29,7 @@ from local_kubernetes.control_plane import ControlPlane
 
 API: Final = "barnabas.dev/v1alpha1"
 AT_ONCE: Final = 8
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 SECONDS_MAX: Final = 1200.0
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"})
 READS: Final = frozenset({"GET", "LIST"})
@@ -229,7 +229,7 @@ def measured(grown: Growth, what: str, items: list[dict[str, Any]], kind: str) -
         print(f"{time.monotonic() - began_s:.0f} s: {ready} ready, {peak} MiB", file=sys.stderr, flush=True)
         return ready
 
-    wait_for(look, lambda ready: ready == len(items), SECONDS_MAX, LOOK_S)
+    wait_for(look, lambda ready: ready == len(items), SECONDS_MAX, POLL_S)
     ready_s, after = time.monotonic() - began_s, grown.requests()
     writes, reads = (after[name] - before[name] for name in ("writes", "reads"))
     return Figures(what, applied_s, ready_s, peak_resident_bytes(grown.operator.pid), writes, reads, grown.slowest_s)

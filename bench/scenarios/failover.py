@@ -24,7 +24,7 @@ ELECTION_SECONDS_MAX: Final = 60.0
 # The time for a new topic to accept records in all partitions on a busy machine.
 LOAD_SECONDS_MAX: Final = 180.0
 # Each check makes a broker encode a thousand partitions, and this process decode them.
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 
 
 def others(cluster: Cluster, broker: int) -> list[int]:
@@ -159,5 +159,5 @@ class Elections:
                 first_s = asked_s
             if first_s is not None and led == self.partitions:
                 return first_s, time.monotonic()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         raise NotRun(f"after {ELECTION_SECONDS_MAX:.0f} s {led} of {self.partitions} partitions have a new leader")

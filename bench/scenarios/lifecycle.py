@@ -22,7 +22,7 @@ from harness.server_process import ServerFailed, ServerProcess
 
 START_SECONDS_MAX: Final = 60.0
 MANY_START_SECONDS_MAX: Final = 300.0
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 SAMPLE_S: Final = 0.05
 FILES_MAX: Final = 20_000
 KAFKA_FILES: Final = 100_000
@@ -54,7 +54,7 @@ def _await_record(server: ServerProcess, topic: str, seconds_max: float) -> floa
     """Return the time at which a record was acknowledged (monotonic)."""
     deadline = time.monotonic() + seconds_max
     while time.monotonic() < deadline:
-        acknowledged = raw_requests.wait_for_acknowledgement(server.port, topic, LOOK_S)
+        acknowledged = raw_requests.wait_for_acknowledgement(server.port, topic, POLL_S)
         if acknowledged is not None:
             return acknowledged
         if not server.running:

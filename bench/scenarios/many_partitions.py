@@ -18,7 +18,7 @@ from bench.topics import create
 # Apache Kafka needs minutes for 9,000 replicas on two cores.
 READY_SECONDS_MAX: Final = 300.0
 # Each check asks every broker for all partitions, which costs them some ms of CPU.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class ManyPartitions:
             if self._is_ready(cluster, waiting[0], names):
                 del waiting[0]
             else:
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
 
     def _is_ready(self, cluster: Cluster, told_by: int, names: Collection[str]) -> bool:
         with suppress(OSError):

@@ -27,7 +27,7 @@ RECORD_BYTES: Final = 1000
 BATCH_BYTES: Final = 200_000
 FILL_SECONDS_MAX: Final = 60.0
 COPY_SECONDS_MAX: Final = 90.0
-LOOK_S: Final = 0.01
+POLL_S: Final = 0.01
 QUIET_S: Final = 1.0
 REQUEST_SECONDS_MAX: Final = 20.0
 TOPIC_RESOURCE: Final = 2
@@ -157,7 +157,7 @@ def _await_no_reassignment(cluster: Cluster) -> None:
         request = ListPartitionReassignmentsRequest(timeout_ms=int(REQUEST_SECONDS_MAX * 1e3), topics=None)
         if not ask(_any_port(cluster), request, 0, REQUEST_SECONDS_MAX).topics:
             return
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     raise NotRun(f"still reassigning after {COPY_SECONDS_MAX:.0f} s")
 
 

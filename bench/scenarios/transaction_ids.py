@@ -23,7 +23,7 @@ TOPIC: Final = "beside"
 MAKE_SECONDS_MAX: Final = 100.0
 SERVED_SECONDS_MAX: Final = 180.0
 EXPIRED_SECONDS_MAX: Final = 120.0
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 ROUND_TRIPS_MIN: Final = 500
 CLEANUP_MS: Final = 10_000
 """The interval in which both look for expired ids. It leaves time to see all ids first."""
@@ -86,7 +86,7 @@ def _seconds_to_none(port: int) -> float:
         if seen and count == 0:
             return time.monotonic()
         seen = seen or bool(count)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return -1.0
 
 

@@ -24,12 +24,12 @@ from harness.soak import seed
 CONTINUOUS = {"continuous": "true", "trigger_seconds": 1, "commit_records": 40}
 KILLS = 6
 LIFE_S = (0.0, 6.0)
-LOOK_S = 0.3
+POLL_S = 0.3
 
 
 def await_archived(spark: SparkSession, world: World, records: int) -> None:
     """Wait until the table has this many records."""
-    wait_for(lambda: committed(spark, world), lambda found: found == records, PATIENCE_S, LOOK_S)
+    wait_for(lambda: committed(spark, world), lambda found: found == records, PATIENCE_S, POLL_S)
 
 
 def committed(spark: SparkSession, world: World) -> int:

@@ -88,7 +88,7 @@ def test_the_log_gets_a_progress_line_every_ten_seconds() -> None:
     page = LinesPage(log, lambda: now_s[0])
     for second in range(25):
         now_s[0] = float(second)
-        page.tell(Pace().progress(seen(second), now_s[0]))
+        page.update(Pace().progress(seen(second), now_s[0]))
     assert [line.split()[1] for line in log.getvalue().splitlines()] == ["10", "20"]
 
 
@@ -97,8 +97,8 @@ def test_a_terminal_gets_a_bar_for_each_phase_with_amount_rate_and_time_left() -
     page = BarsPage(Console(file=log, force_terminal=True, color_system=None, width=120))
     pace = Pace()
     for now_s, look in enumerate([seen(0), seen(400), seen(1000), seen(0, "counting", None)]):
-        page.tell(pace.progress(look, now_s * 10.0))
-    page.tell(pace.progress(seen(7, "counting", None), 40.0), last=True)
+        page.update(pace.progress(look, now_s * 10.0))
+    page.update(pace.progress(seen(7, "counting", None), 40.0), last=True)
     stages, archiving, counting = log.getvalue()[log.getvalue().rindex("stages") :].splitlines()[:3]
     assert stages.split()[-4:] == ["25%", "1", "of", "4"]
     assert archiving.endswith(" 100% 1,000 of 1,000 50/s, 0:00 left")
@@ -112,7 +112,7 @@ class Heard:
         self.told: list[Progress] = []
         self.last = 0
 
-    def tell(self, progress: Progress, last: bool = False) -> None:
+    def update(self, progress: Progress, last: bool = False) -> None:
         self.told.append(progress)
         self.last += last
 

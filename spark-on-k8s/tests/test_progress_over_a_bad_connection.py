@@ -56,7 +56,7 @@ def test_a_failed_write_of_the_progress_is_logged_once_and_retried(
     with answering(answer, GOOD) as (url, told):
         pod = DriverPod(url, tmp_path, tmp_path / "termination-log", lambda: now_s[0])
         for _ in range(3):
-            pod.tell(PROGRESS)
+            pod.update(PROGRESS)
             now_s[0] += PAUSE_S
     assert len(told) == 2, "the failed write and one retry"
     assert capsys.readouterr().err.count("the progress cannot be written") == 1
@@ -69,7 +69,7 @@ def test_progress_that_does_not_change_is_written_every_30_seconds_with_the_time
     with answering(GOOD, GOOD, GOOD) as (url, told):
         pod = DriverPod(url, tmp_path, tmp_path / "termination-log", lambda: now_s[0], lambda: 1_000 + now_s[0])
         for _ in range(13):
-            pod.tell(PROGRESS)
+            pod.update(PROGRESS)
             now_s[0] += PAUSE_S
     assert len(told) == 3
     for at_ms, body in zip((1_000_000, 1_030_000, 1_060_000), told, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_kafka.connection import connected_client
-from barnabas_operator.kafka.group_admin import GroupLooks
+from barnabas_operator.kafka.group_admin import GroupReader
 from barnabas_operator.planning.groups.group_status import demand_of
 from barnabas_operator.planning.groups.reset_plan import NOT_FOUND
 from barnabas_operator.planning.groups.scaling import WINDOW_S, Memory, decide
@@ -17,7 +17,7 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.manual_clock import ManualClock
 from harness.stock_client import records_given
 
-LOOK_S = 15.0
+POLL_S = 15.0
 READERS = "readers"
 SCALING = Scaling(target=ScaleTarget(name=READERS), lag_threshold=1_000, min=0, max=4)
 
@@ -42,19 +42,19 @@ class Target:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
         self.clock = ManualClock()
-        self.looks = GroupLooks(60.0, self.clock)
+        self.looks = GroupReader(60.0, self.clock)
         self.replicas = 1
         self.memory: Memory | None = None
 
     def look(self) -> int:
-        self.clock.pass_time(LOOK_S)
-        seen = self.looks.look(lambda: self.connection, [READERS]).groups[READERS]
+        self.clock.pass_time(POLL_S)
+        seen = self.looks.read(lambda: self.connection, [READERS]).groups[READERS]
         decided = decide(SCALING, demand_of(seen), self.replicas, self.memory, self.clock.monotonic_s())
         self.replicas, self.memory = decided.replicas, decided.memory
         return self.replicas
 
     def after_the_window(self) -> int:
-        return [self.look() for _ in range(int(WINDOW_S / LOOK_S) + 2)][-1]
+        return [self.look() for _ in range(int(WINDOW_S / POLL_S) + 2)][-1]
 
 
 def read_all(cluster: RunningCluster, count: int) -> None:
@@ -86,6 +86,6 @@ def test_a_group_at_zero_replicas_scales_up_for_records_without_a_commit(
 
 
 def test_a_group_that_never_existed_is_always_reported_as_not_found(cluster: RunningCluster, connection: Any) -> None:
-    looks = GroupLooks(60.0, ManualClock())
+    looks = GroupReader(60.0, ManualClock())
     for _ in range(3):
-        assert looks.look(lambda: connection, ["nobody"]).groups["nobody"].state == NOT_FOUND
+        assert looks.read(lambda: connection, ["nobody"]).groups["nobody"].state == NOT_FOUND

@@ -10,10 +10,10 @@ import pytest
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_lag.evaluation.lags import GroupLags, PartitionLag, Status, TopicLag
-from barnabas_operator.kafka.group_admin import Looked
+from barnabas_operator.kafka.group_admin import ObservedGroups
 from barnabas_operator.planning.groups.reset_plan import NOT_FOUND, GroupSeen
-from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.reconcile_parts import LookWorker
+from barnabas_operator.reconcile.groups.group_poller import GroupPoller
+from barnabas_operator.reconcile.reconcile_parts import PollWorker
 from barnabas_operator.reconcile.worker_environment import Bodies, OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import JsonObject
@@ -24,24 +24,24 @@ from harness.manual_loop_clock import ManualLoopClock
 from harness.worker_world import looking, resource
 
 CLUSTER = resource_of(Cluster, resource("Cluster", "one"))
-SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_look_s=0.0)
+SETTINGS = OperatorSettings("broker:dev", (), "brokers", batch_s=0.0, busy_s=0.0, group_poll_s=0.0)
 FLIGHTS = TopicPartition("flights", 0)
 Found = Mapping[str, GroupSeen]
 
 
 class LooksMemory:
-    """A `look` that waits until the test says what it finds; None means that no broker answers."""
+    """A `read` that waits until the test says what it finds; None means that no broker answers."""
 
     def __init__(self) -> None:
         self.asked = queue.Queue[Collection[str]]()
         self.found = queue.Queue[Found | None]()
 
-    def look(self, _connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+    def read(self, _connected: Callable[[], Any], group_ids: Collection[str]) -> ObservedGroups:
         self.asked.put(group_ids)
         found = self.found.get(timeout=PATIENCE_S)
         if found is None:
             raise ClusterUnreachable("nobody is there")
-        return Looked({name: each for name, each in found.items() if name in group_ids}, "")
+        return ObservedGroups({name: each for name, each in found.items() if name in group_ids}, "")
 
 
 def lagging(lag: int, status: Status = Status.OK, state: str = "Stable") -> GroupSeen:
@@ -61,7 +61,7 @@ class World:
         self.rounds = 0
         environment = looking(api, SETTINGS, self.clock, self.begun)
         self.leadership = environment.worker_environment.leadership
-        self.worker = LookWorker(environment, GroupLooker(environment, self.looks))
+        self.worker = PollWorker(environment, GroupPoller(environment, self.looks))
 
     def bodies(self) -> Bodies:
         return self.api.by_name("ConsumerGroup")
@@ -82,7 +82,7 @@ class World:
         self.worker.rest(self.bodies(), "to be woken")
         self.begin()
 
-    async def next_look(self) -> Collection[str]:
+    async def next_progress(self) -> Collection[str]:
         """Return the groups of the next look; statuses of all earlier looks are written."""
         return await asyncio.to_thread(self.looks.asked.get, timeout=PATIENCE_S)
 
@@ -90,7 +90,7 @@ class World:
         """Let the waiting look find this; return the number of requests until the next look."""
         before = len(self.api.writes)
         self.looks.found.put(found)
-        await self.next_look()
+        await self.next_progress()
         return len(self.api.writes) - before
 
     def status(self, name: str) -> JsonObject:

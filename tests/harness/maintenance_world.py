@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from barnabas_operator.planning.object_names import MAINTENANCE_JOB_LABEL, driver_name, run_labels
-from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
-from barnabas_operator.reconcile.reconcile_parts import LookWorker
+from barnabas_operator.reconcile.maintenance.run_poller import RunPoller
+from barnabas_operator.reconcile.reconcile_parts import PollWorker
 from barnabas_operator.reconcile.worker_environment import Bodies, OperatorSettings
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.kind import JsonObject
@@ -33,9 +33,9 @@ class MaintenanceWorld:
         self.cluster, self.settings = CLUSTER, SETTINGS
         self.worker = self._new_worker()
 
-    def _new_worker(self) -> LookWorker:
+    def _new_worker(self) -> PollWorker:
         environment = looking(self.api, self.settings, self.clock)
-        return LookWorker(environment, RunLooker(environment))
+        return PollWorker(environment, RunPoller(environment))
 
     def restart(self) -> None:
         """Start another operator, which knows only what the API server has."""
@@ -50,12 +50,12 @@ class MaintenanceWorld:
         )
         self.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": made, "uid": f"uid-{name}"}})
 
-    async def look(self, why_not: str = "") -> bool:
+    async def poll(self, why_not: str = "") -> bool:
         if why_not:
             self.worker.rest(self.bodies(), why_not)
         else:
             self.worker.begin(self.cluster, self.bodies())
-        return await self.worker.look()
+        return await self.worker.poll()
 
     def job(self, name: str) -> JsonObject | None:
         return self.api.found("Job", driver_name(name))
@@ -119,10 +119,10 @@ class MaintenanceWorld:
     async def is_deleted_after(self, name: str, seconds: int) -> bool:
         """True if the worker deletes the run after exactly so many seconds, and not one before."""
         self.clock.pass_time(seconds - 1)
-        await self.look()
+        await self.poll()
         was_there = self.api.found(KIND, name) is not None
         self.clock.pass_time(1)
-        await self.look()
+        await self.poll()
         return was_there and self.api.found(KIND, name) is None
 
     def pods_go(self, name: str) -> None:

@@ -90,7 +90,7 @@ def exporter_metrics() -> list[Told]:
     """Return the exporter's own metrics, and its catalogue of those of the cluster."""
     own = OwnMetrics(lambda: 0.0, 15.0)
     own.request_failed("Metadata")
-    own.tell_cut_off({"max-groups": 0})
+    own.set_cut_off({"max-groups": 0})
     of_cluster = [Told(each.name, "gauge", each.text, each.labels) for each in CATALOGUE]
     return [*of_cluster, *_metrics(generate_latest(own.registry).decode())]
 

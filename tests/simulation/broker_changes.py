@@ -23,7 +23,7 @@ INVALID: Final = 40, 42
 BETWEEN_S: Final = 0.5
 CONTRADICTION_SHARE: Final = 0.2
 LOOKS_MAX: Final = 100
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 IN_SEEDS: Final = 11, (4, 5, 8, 10)
 """The remainders of seeds with changes. Seeds for known mistakes have others, because changes alter a seed's story."""
 
@@ -183,7 +183,7 @@ class BrokerChanges:
                 complaints = await self._cluster.loop.spawn(self._client.host, self._complaints())
                 if not complaints:
                     return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         for complaint in complaints:
             self._violation(complaint)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from barnabas_broker.app.log_chores import make_cleaner, make_inspector
+from barnabas_broker.app.log_tasks import make_cleaner, make_inspector
 from barnabas_broker.app.node import Node, make_authorizer
 from barnabas_broker.app.wiring import NodeEnvironment, NodeSizes
 from barnabas_broker.handlers.channel import user_principal

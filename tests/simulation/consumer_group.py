@@ -177,10 +177,10 @@ class ConsumerGroup:
     async def check_at_the_end(self) -> None:
         """Check that committed offsets are kept, and that acknowledged records have been read."""
         partitions = list(range(self._partitions))
-        looker = self._member(self._make_client("look"), None)
+        poller = self._member(self._make_client("look"), None)
         for _ in range(100):
             with suppress(Failed):
-                await looker.committed_offsets(partitions)
+                await poller.committed_offsets(partitions)
                 break
             await asyncio.sleep(0.1)
         else:

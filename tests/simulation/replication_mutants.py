@@ -190,7 +190,7 @@ def trusts_a_disk_that_lost_power() -> Iterator[None]:
 @contextmanager
 def keeps_its_place_with_a_log_from_a_failed_disk() -> Iterator[None]:
     """Who comes back with what its disk has kept leads, and is in sync, as if nothing had happened."""
-    look_after = ReplicaManager._look_after
+    look_after = ReplicaManager._reload
 
     def mistaken(self: ReplicaManager, partition: Partition) -> None:
         with patch("barnabas_broker.replication.replica_manager.counts_on", lambda *_: False):
@@ -198,7 +198,7 @@ def keeps_its_place_with_a_log_from_a_failed_disk() -> Iterator[None]:
 
     with (
         patch.object(OfflinePartitions, "give_up", lambda *_: None),
-        patch.object(ReplicaManager, "_look_after", mistaken),
+        patch.object(ReplicaManager, "_reload", mistaken),
     ):
         yield
 

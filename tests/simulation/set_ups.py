@@ -23,7 +23,7 @@ from simulation.fresh_topics import FreshTopics
 from simulation.helper import SimulatedHelper
 from simulation.share_story import KEYED, SOURCE
 
-LOOK_S: Final = 0.01
+POLL_S: Final = 0.01
 LOOKS_MAX: Final = 1000
 OFF_S: Final = 1.0
 LATE_S: Final = 3.0
@@ -97,7 +97,7 @@ def maps_keys_until_a_truncation() -> Iterator[None]:
         for _ in range(LOOKS_MAX):
             if log.segments.truncations != truncations and not log.known_producers.are_held_back:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self.is_asked = False
         return answer
 

@@ -17,7 +17,7 @@ from simulation.cluster import SimulatedCluster
 from simulation.share_history import Letter, Place, ShareHistory
 
 LETTERS: Final = "dlq.jobs"
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 PREFIX: Final = "__dlq.errors."
 
 
@@ -72,7 +72,7 @@ class ShareWatch:
         """Look until this is cancelled."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def look(self) -> None:
         """Look at all brokers once."""

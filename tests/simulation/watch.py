@@ -18,7 +18,7 @@ from simulation.store import StoreState
 from simulation.stored_epochs import StoredEpochs
 from simulation.versions import StoredVersions
 
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 TOPICS: Final = topic_key("")
 
 
@@ -71,7 +71,7 @@ class Watch:
         """Check until this is cancelled."""
         while True:
             self.look()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Forget what was committed in the partition: its loss was accepted."""

@@ -43,12 +43,12 @@ async def _maintenance_job() -> Walk:
     async with maintenance_world() as runs:
         runs.apply("a", executors=2)
         with profiled() as walk:
-            assert await runs.look()
+            assert await runs.poll()
             runs.driver_runs("a", phase="reading", records={"done": 43, "total": 100})
             runs.clock.pass_time(10.0)
-            await runs.look()
+            await runs.poll()
             runs.driver_ends("a", 0, message="archived 100 records", result={"records": 100})
-            assert await runs.look()
+            assert await runs.poll()
         assert runs.said("a")[0] == "Succeeded"
         return walk
 

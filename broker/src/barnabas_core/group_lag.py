@@ -61,7 +61,7 @@ def is_marked(metadata: str) -> bool:
     return metadata.startswith(RESET_MARK)
 
 
-def says_nothing(metadata: str, member_id: str) -> bool:
+def lacks_content(metadata: str, member_id: str) -> bool:
     """True if the metadata of a committed offset has no content of the application.
 
     The metadata is then empty, or is the id of the group member, which franz-go commits by default.

@@ -177,7 +177,7 @@ REQUEST_S_MAX: Final = 10.0
 """The seconds for the handshake and the arrival of the request, after which the connection is closed."""
 ANSWER_S_MAX: Final = 60.0
 """The seconds for the client to read the response, after which the connection is closed."""
-LOOK_S: Final = 5.0
+REFRESH_S: Final = 5.0
 """The interval in seconds at which the files of the certificate and the token are checked for changes."""
 
 
@@ -290,7 +290,7 @@ class HttpServer:
     async def _follow(self) -> None:
         """Check the files of the certificate and the token for changes, in a thread, because a disk may hang."""
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(REFRESH_S)
             await asyncio.to_thread(self._protection.refresh)
 
     def _enter(self, connection: socket.socket, host: str) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from barnabas_broker.app.supervision import LOOKS_MIN, Chore, Chores, Supervisor
+from barnabas_broker.app.supervision import CHECKS_MIN, PeriodicTask, PeriodicTasks, Supervisor
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.documents import CLUSTER_KEY, encode
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -14,7 +14,7 @@ from barnabas_broker.metadata.model import ClusterDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
 from barnabas_core.loop_turns import Steps
 
-LOOKS = 5 * LOOKS_MIN
+LOOKS = 5 * CHECKS_MIN
 
 
 async def hang() -> None:
@@ -43,28 +43,30 @@ def reason_to_end(start: Callable[[Supervisor], object]) -> str | None:
     return asyncio.run(story())
 
 
-def reason_of_chore(chore: Chore) -> str | None:
-    return reason_to_end(lambda supervisor: Chores(partial(supervisor.supervise, hang_s=1)).start([chore]))
+def reason_of_task(periodic_task: PeriodicTask) -> str | None:
+    return reason_to_end(
+        lambda supervisor: PeriodicTasks(partial(supervisor.supervise, hang_s=1)).start([periodic_task])
+    )
 
 
-def test_a_chore_without_progress_hangs() -> None:
-    assert reason_of_chore(Chore("flushes", 0, hang)) == "the task flushes hangs"
+def test_a_periodic_task_without_progress_hangs() -> None:
+    assert reason_of_task(PeriodicTask("flushes", 0, hang)) == "the task flushes hangs"
 
 
-def test_a_chore_that_is_not_due_does_not_hang() -> None:
-    assert reason_of_chore(Chore("retention", 3600, hang)) is None
+def test_a_periodic_task_that_is_not_due_does_not_hang() -> None:
+    assert reason_of_task(PeriodicTask("retention", 3600, hang)) is None
 
 
-def test_a_chore_of_many_steps_does_not_hang() -> None:
+def test_a_periodic_task_of_many_steps_does_not_hang() -> None:
     async def many_steps() -> None:
         while True:
             await asyncio.sleep(0)
 
-    assert reason_of_chore(Chore("flushes", 0, many_steps)) is None
+    assert reason_of_task(PeriodicTask("flushes", 0, many_steps)) is None
 
 
-def test_a_chore_that_allows_a_long_step_does_not_hang() -> None:
-    assert reason_of_chore(Chore("disks", 0, hang, lasts=lambda: True)) is None
+def test_a_periodic_task_that_allows_a_long_step_does_not_hang() -> None:
+    assert reason_of_task(PeriodicTask("disks", 0, hang, lasts=lambda: True)) is None
 
 
 class SilentStore:

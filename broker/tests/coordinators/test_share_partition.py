@@ -316,7 +316,7 @@ class Beside(RuleBasedStateMachine):
         self.partition.release_all(member, self.limits)
 
     @rule()
-    def buries(self) -> None:
+    def writes_dead_letters(self) -> None:
         for each in list(self.partition.window.in_state(RecordState.ARCHIVING)):
             self.changes.append(self.partition.archive(each.first, each.last))
 

@@ -8,7 +8,7 @@ from typing import Any
 from one_replica import Broker, led
 from transaction_world import TIMEOUT_MS, TransactionWorld
 
-from barnabas_broker.server.metrics.exposition import look_at_all, render
+from barnabas_broker.server.metrics.exposition import hosted_of, render
 from barnabas_broker.server.metrics.group_families import LATE_AFTER_MS, transaction_families
 from barnabas_broker.wire.key_values import ProducerEpoch
 from barnabas_broker.wire.record_batch import TRANSACTIONAL_BIT, parse_header
@@ -31,7 +31,7 @@ def told(world: TransactionWorld, broker: Broker) -> dict[str, float]:
     )
 
     async def page() -> bytes:
-        hosted = await look_at_all(broker.replicas.lookup.partitions())
+        hosted = await hosted_of(broker.replicas.lookup.partitions())
         return b"".join([data async for data in render(await transaction_families(environment, hosted))])
 
     lines = asyncio.run(page()).decode().splitlines()

@@ -50,7 +50,7 @@ class Node:
         self.held: list[HeldLog] = []
         self.log_ends = LogEnds(self.broker_id, store, self.image, lambda: self.held, lambda: asyncio.sleep(0))
         tell, times = self.log_ends.begin_incarnation, (HEARTBEAT_MS, SESSION_MS)
-        self.membership = Membership(store, self.image, registration, *times, clock, self._sleep, tell_log_ends=tell)
+        self.membership = Membership(store, self.image, registration, *times, clock, self._sleep, report_log_ends=tell)
         self.writer = MetadataWriter(
             self.broker_id, store, self.image, lambda: config, random.Random(self.broker_id), clock.now_ms
         )

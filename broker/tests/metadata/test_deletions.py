@@ -70,7 +70,7 @@ async def test_the_controller_completes_an_unfinished_topic_deletion(cluster: Cl
     cluster.clock.passed_ms += deletions.FINISHED_AFTER_MS
     one.beat()
     assert not one.image.topics
-    await one.until(lambda: not one.image.buried)
+    await one.until(lambda: not one.image.deleting)
     assert await keys(one, "topics/") == []
 
 

@@ -186,12 +186,12 @@ def test_a_topic_with_a_tombstone_is_deleted_although_its_document_still_exists(
     image.subscribe(heard.append)
     tombstone = TombstoneDocument("a", topic.topic_id, 5)
     image.apply_changes(changes((tombstone_key(topic.topic_id), tombstone), begin=2))
-    assert (image.topics, image.topic_name(topic.topic_id), image.buried) == ({}, None, {"a": topic})
+    assert (image.topics, image.topic_name(topic.topic_id), image.deleting) == ({}, None, {"a": topic})
     assert heard[0].deleted == (topic,)
     image.apply_changes(changes((topic_key("a"), topic), begin=3))  # A write that did not know of the tombstone.
-    assert (image.topics, image.buried, len(heard)) == ({}, {"a": topic}, 1)
+    assert (image.topics, image.deleting, len(heard)) == ({}, {"a": topic}, 1)
     image.apply_changes(changes((topic_key("a"), again), begin=4))
-    assert (image.topics, image.buried) == ({"a": again}, {})
+    assert (image.topics, image.deleting) == ({"a": again}, {})
     assert heard[1].created == (again,)
 
 

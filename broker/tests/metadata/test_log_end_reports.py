@@ -7,7 +7,7 @@ import msgspec
 from metadata_cluster import a_topic
 from one_replica import FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.app.log_chores import LogEndReports
+from barnabas_broker.app.log_tasks import LogEndReports
 from barnabas_broker.metadata.controller.decisions.elections import ElectionType, Rules, decide_election
 from barnabas_broker.metadata.documents import encode, log_ends_key, topic_key
 from barnabas_broker.metadata.image import image_feed
@@ -46,14 +46,14 @@ async def test_the_longest_log_leads_although_a_shorter_one_was_reported_later(t
         await store.put(log_ends_key(OTHER, part_of(UUID(int=7), 0)), encode(shorter))
         revision = await store.put(topic_key(FLIGHTS.topic), encode(flights(LOST)))
         await image_feed.load(image, store)
-        await news.tell_of_leaderless()
+        await news.report_leaderless()
         assert await store.latest_revision() == revision + 1
         await image_feed.load(image, store)
         brokers = {each: BrokerRegistration(each, UUID(int=each), ()) for each in (HERE, OTHER)}
         ends = KnownEnds(image).of_replicas(UUID(int=7), 0, LOST.replicas)
         assert decide_election(LOST, ElectionType.UNCLEAN, Rules(brokers, log_ends=ends)).leader == HERE
         broker.append(1)
-        await news.tell_of_leaderless()
+        await news.report_leaderless()
         assert await store.latest_revision() == revision + 1, "no other partition lost its leader"
     finally:
         await store.close()

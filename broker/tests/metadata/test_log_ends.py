@@ -76,7 +76,7 @@ async def test_the_reported_log_end_is_kept_while_a_partition_lacks_records(told
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     await told.store.put(topic_key("t"), encode(a_topic("t", LOST)))
     await told.see()
-    await log_ends.tell()
+    await log_ends.report()
     assert await told.end(0) == LogEnd(0, -1, 0, 9308, True)
     assert await told.end(1) == LogEnd(1, -1, NO_LOG, 5), "the end of a missing log must still be known"
 
@@ -113,7 +113,7 @@ async def test_an_in_sync_replica_reports_its_current_log_end_only(told: Told) -
     log_ends = await told.incarnation(1)
     log_ends.admitted()
     told.held = {0: (3, 90)}  # The follower truncated its log, and is in sync again.
-    await log_ends.tell()
+    await log_ends.report()
     assert await told.end(0) == LogEnd(0, 3, 90, 90)
 
 
@@ -122,10 +122,10 @@ async def test_only_changed_log_ends_are_written(told: Told) -> None:
     log_ends = await told.incarnation(1)
     revision = await told.store.latest_revision()
     await told.see()
-    await log_ends.tell()
+    await log_ends.report()
     assert await told.store.latest_revision() == revision
     told.held[1] = (3, 6)
-    await log_ends.tell()
+    await log_ends.report()
     assert await told.store.latest_revision() == revision + 1
 
 
@@ -140,8 +140,8 @@ async def test_a_report_is_written_again_after_a_failed_write(told: Told, monkey
     with monkeypatch.context() as patched:
         patched.setattr(told.store, "write", fails)
         with pytest.raises(StoreUnavailable):
-            await log_ends.tell()
-    await log_ends.tell()
+            await log_ends.report()
+    await log_ends.report()
     assert await told.end(0) == LogEnd(0, 3, 101, 101)
 
 
@@ -204,5 +204,5 @@ async def test_an_incarnation_reports_many_logs_over_several_turns(told: Told) -
     assert len(looked_by_turn) > 8, "one pass over the logs for lost records, one for the report"
     assert max(map(sub, looked_by_turn[1:], looked_by_turn)) <= REPORTED_LOGS
     turns = len(looked_by_turn)
-    await log_ends.tell()
+    await log_ends.report()
     assert len(looked_by_turn) - turns >= 2 * 4 + PARTS, "each turn handles some logs, or one document"

@@ -71,8 +71,8 @@ def test_the_text_about_the_losses_of_a_topic_is_bounded() -> None:
 async def test_the_controller_logs_each_loss_once(caplog: pytest.LogCaptureFixture) -> None:
     image = shown(a_topic("orders", LOST))
     news, turn = LossReports(image), FairTurn(ManualClock())
-    await news.look(["orders", "gone"], turn)
-    await news.look(["orders"], turn)
+    await news.report(["orders", "gone"], turn)
+    await news.report(["orders"], turn)
     (record,) = caplog.records
     assert record.message.startswith(
         "orders-0 is offline because every replica lacks committed records: the log end before the loss is unknown"
@@ -81,9 +81,9 @@ async def test_the_controller_logs_each_loss_once(caplog: pytest.LogCaptureFixtu
         "`barnabas accept-loss --topic orders --partition 0` elects the replica with the longest log"
     )
     shown(a_topic("orders", led(1, 2, epoch=7)), revision=2, image=image)
-    await news.look(["orders"], turn)
+    await news.report(["orders"], turn)
     shown(a_topic("orders", msgspec.structs.replace(LOST, partition_epoch=9)), revision=3, image=image)
-    await news.look(["orders"], turn)
+    await news.report(["orders"], turn)
     assert len(caplog.records) == 2, "a second loss is logged, too"
 
 
@@ -103,7 +103,7 @@ async def test_the_controller_checks_topics_for_losses_over_several_turns() -> N
     image = MetadataImage()
     image.topics = Topics()
     others = asyncio.create_task(beside())
-    await LossReports(image).look([f"t-{number}" for number in range(3 * THINGS_MAX)], FairTurn(ManualClock()))
+    await LossReports(image).report([f"t-{number}" for number in range(3 * THINGS_MAX)], FairTurn(ManualClock()))
     others.cancel()
     assert len(looked) == 3 * THINGS_MAX
     assert max(after - before for before, after in pairwise([*seen, len(looked)])) == THINGS_MAX

@@ -110,7 +110,7 @@ def test_an_older_backup_with_a_deleted_topic_does_not_hide_a_later_topic_of_the
     image.apply_changes(changes((topic_key("a"), deleted), (key, tombstone), (topic_key("a"), None)))
     image.apply_changes(changes((topic_key("a"), later), begin=4))
     image.apply_listing(Listing(2, [Document(topic_key("a"), encode(deleted), 1)]))
-    assert (image.topics, image.topic_name(later.topic_id), image.buried) == ({"a": later}, "a", {})
+    assert (image.topics, image.topic_name(later.topic_id), image.deleting) == ({"a": later}, "a", {})
     assert (image.lost, image.tombstones) == (
         {topic_key("a"): later, key: tombstone},
         {deleted.topic_id: tombstone},
@@ -185,9 +185,9 @@ def test_listeners_are_notified_of_created_changed_and_deleted_topics() -> None:
     assert heard == [
         ImageChange(created=(small,)),
         ImageChange(changed=(grown,)),
-        ImageChange(created=(again,), deleted=(grown,), buried={UUID(int=1)}),
-        ImageChange(buried={UUID(int=3)}),
-        ImageChange(deleted=(again,), buried={UUID(int=2)}),
+        ImageChange(created=(again,), deleted=(grown,), tombstones={UUID(int=1)}),
+        ImageChange(tombstones={UUID(int=3)}),
+        ImageChange(deleted=(again,), tombstones={UUID(int=2)}),
     ]
     assert (image.topics, image.topic_name(UUID(int=1)), image.topic_name(UUID(int=2))) == ({}, None, None)
 
@@ -197,14 +197,14 @@ def test_a_topic_stays_deleted_if_its_tombstone_vanishes_first() -> None:
     image = MetadataImage()
     topic, (key, tombstone) = a_topic("a", 1), a_tombstone("a", 1)
     image.apply_changes(changes((topic_key("a"), topic), (key, tombstone)))
-    assert image.buried == {"a": topic}
+    assert image.deleting == {"a": topic}
     image.apply_changes(Changes(3, [Change(3, key, None)]))
-    assert (image.buried, image.topics) == ({"a": topic}, {})
+    assert (image.deleting, image.topics) == ({"a": topic}, {})
     assert (image.lost, image.tombstones) == ({key: tombstone}, {topic.topic_id: tombstone})
     image.apply_changes(Changes(4, [Change(4, key, encode(tombstone))]))
     assert image.lost == {}
     image.apply_changes(Changes(6, [Change(5, topic_key("a"), None), Change(6, key, None)]))
-    assert (image.buried, image.tombstones, image.lost) == ({}, {}, {})
+    assert (image.deleting, image.tombstones, image.lost) == ({}, {}, {})
 
 
 def test_listeners_are_notified_of_brokers_and_configs() -> None:

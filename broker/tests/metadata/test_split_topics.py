@@ -177,10 +177,10 @@ async def test_parts_written_without_their_head_have_no_effect_and_are_removed_l
     assert outcome.code is ErrorCode.REQUEST_TIMED_OUT
     assert len(await stored(node)) > len(kept)
     assert (await image_of(node.store)).topics == node.image.topics == known
-    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
+    periodic_task = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms, is_kept in ((60_000, True), (deletions.KEPT_MS - 1, True), (60_000, False)):
         cluster.clock.passed_ms += passed_ms
-        await chore.tend()
+        await periodic_task.tend()
         assert (await stored(node) != kept) == is_kept
     if grows:
         assert await node.writer.create_partitions([NewPartitions("t", 350)]) == {"t": None}
@@ -197,9 +197,9 @@ async def test_a_part_is_not_removed_if_a_head_now_refers_to_it(
     head, part = topic_key("t"), part_keys(topic)[1]
     values = {each.key: each.value for each in (await node.store.listing()).documents}
     node.image.topics["t"] = msgspec.structs.replace(topic, partitions=topic.partitions[:200], parts=topic.parts[:1])
-    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
+    periodic_task = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     cluster.clock.passed_ms += 60_000
-    await chore.tend()
+    await periodic_task.tend()
     write = node.store.write
     removals: list[str] = []
 
@@ -211,7 +211,7 @@ async def test_a_part_is_not_removed_if_a_head_now_refers_to_it(
 
     monkeypatch.setattr(node.store, "write", named_before)
     cluster.clock.passed_ms += deletions.KEPT_MS
-    await chore.tend()
+    await periodic_task.tend()
     assert removals == [part]
     assert part in await stored(node)
 
@@ -231,12 +231,12 @@ async def test_deleting_a_topic_removes_all_its_documents_and_leftover_parts_lat
         with pytest.raises(ValueError, match="zip"):
             await node.writer.delete_topics(["t"])
     await node.image.reached(await node.store.latest_revision())
-    assert (node.image.topics, node.image.buried, len(await stored(node))) == ({}, {}, 2)
+    assert (node.image.topics, node.image.deleting, len(await stored(node))) == ({}, {}, 2)
     assert isinstance((await node.writer.create_topics([NewTopic("t", 120)]))["t"], TopicDocument)
-    chore = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
+    periodic_task = deletions.Deletions(node.image, deletions.Transitions(node.store, node.image), cluster.clock)
     for passed_ms in (60_000, deletions.KEPT_MS):
         cluster.clock.passed_ms += passed_ms
-        await chore.tend()
+        await periodic_task.tend()
     assert await sizes(node) == [20, 100]
     await node.writer.delete_topics(["t"])
     assert await stored(node) == {}

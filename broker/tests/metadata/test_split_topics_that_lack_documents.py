@@ -105,7 +105,7 @@ async def test_parts_without_a_head_are_kept_while_a_broker_is_fenced(
 ) -> None:
     kept_ms = SESSION_MS // 10  # No lease expires while the parts are kept.
     monkeypatch.setattr(deletions, "KEPT_MS", kept_ms)
-    monkeypatch.setattr(deletions, "PARTS_LOOKED_AT_EVERY_MS", kept_ms)
+    monkeypatch.setattr(deletions, "PARTS_SEARCH_MS", kept_ms)
     (node, _) = await cluster.start(0, 1)
     await a_large_topic(node)
     for number in (0, 1):
@@ -120,7 +120,7 @@ async def test_parts_without_a_head_are_kept_while_a_broker_is_fenced(
     await after.beaten()
     after.beat()
     await after.membership.admitted()
-    chore = deletions.Deletions(after.image, deletions.Transitions(after.store, after.image), cluster.clock)
+    periodic_task = deletions.Deletions(after.image, deletions.Transitions(after.store, after.image), cluster.clock)
     left = []
     for comes_back in (False, True):
         if comes_back:
@@ -129,7 +129,7 @@ async def test_parts_without_a_head_are_kept_while_a_broker_is_fenced(
         else:
             await after.image.reached(await after.store.put("brokers/1", encode(fenced(after.image.brokers[1]))))
         for _ in range(3):
-            await chore.tend()
+            await periodic_task.tend()
             cluster.clock.passed_ms += kept_ms
         left.append(len(await stored(after)))
     assert left == [2, 0]

@@ -55,7 +55,7 @@ async def test_a_stray_log_that_is_no_longer_visible_is_still_reported(cluster: 
     """The log dir of the log may be offline."""
     one, two = await reported(cluster)
     one.held = []
-    await one.log_ends.tell()
+    await one.log_ends.report()
     await two.image.reached(await two.store.latest_revision())
     assert [each.name for each in stray_topics(two.image)] == ["flights"]
 

@@ -163,7 +163,7 @@ class Broker:
         self.replicas.failures.log_failed(FLIGHTS, LogDirFailed(str(self.folder), "the disk failed"))
 
     def find_disk(self, *, cut_to_bytes: int | None = None) -> None:
-        """Let the disk work again, perhaps without the last records, and run the chore that looks at it."""
+        """Let the disk work again, perhaps without the last records, and run the periodic task that checks it."""
         if cut_to_bytes is not None:
             segment = next(self.folder.glob(f"{FLIGHTS}/*.log"))
             segment.write_bytes(segment.read_bytes()[:cut_to_bytes])

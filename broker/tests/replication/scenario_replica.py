@@ -8,7 +8,7 @@ from uuid import UUID
 
 from one_replica import FLIGHTS, NOW_MS, Broker
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_broker.replication.replica_states import ReplicaState
@@ -79,9 +79,9 @@ class Replica:
         self.broker.partition.follower.diverged(int(epoch), int(end))
 
     def second(self) -> None:
-        """Run the chore that looks at disks, and let a second pass."""
+        """Run the periodic task that checks disks, and let a second pass."""
         broker = self.broker
-        asyncio.run(LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close()).look_at_disks())
+        asyncio.run(LogTasks(broker.logs, broker.replicas, broker.clock, lambda work: work.close()).check_disks())
         broker.timers.pass_time(1)
 
     def crash(self) -> None:

@@ -11,7 +11,7 @@ from threading import Event
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.storage.disk.files import PosixFile
@@ -86,7 +86,7 @@ async def test_hanging_syncs_do_not_delay_other_log_dirs(
         tasks.append(asyncio.ensure_future(work))
 
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(SHARED_THREADS))
-    chores = LogChores(broker.logs, broker.replicas, broker.clock, spawn)
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, broker.clock, spawn)
     for each in (*hanging, *healthy):
         each.configure(replace(each.log.config, flush_messages=1))
     for each in hanging:
@@ -101,7 +101,7 @@ async def test_hanging_syncs_do_not_delay_other_log_dirs(
     records = RecordLog(FLIGHTS.topic, broker.replicas, broker.clock, Codec.NONE, 1 << 20)
     assert await read_all(records, one.topic_partition.partition) == 1
     async with asyncio.timeout(PATIENCE_S):
-        await chores.checkpoint(broker.logs.log_dirs[1])
+        await periodic_tasks.checkpoint(broker.logs.log_dirs[1])
     assert [each.log.high_watermark for each in hanging] == [0] * len(hanging)
     disk.answers.set()
     await until(broker, lambda: all(each.log.high_watermark == 1 for each in hanging))

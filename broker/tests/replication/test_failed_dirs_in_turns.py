@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from one_replica import HERE, OTHER, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.model import NO_LEADER
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.replica_manager import LogReports
@@ -58,8 +58,8 @@ def offline(broker: Broker) -> int:
     return len([each for each in broker.replicas.lookup.partitions() if each.failure is not None])
 
 
-async def look_at_disks(broker: Broker) -> None:
-    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
+async def check_disks(broker: Broker) -> None:
+    await LogTasks(broker.logs, broker.replicas, broker.clock, lambda _: None).check_disks()
 
 
 def test_the_partitions_of_a_failed_log_dir_go_offline_over_several_turns(
@@ -78,11 +78,11 @@ async def test_a_log_dir_does_not_come_back_before_its_partitions_have_gone_offl
     slow(broker, monkeypatch, Partition, "go_offline")
     broker.lose_disk()
     assert 0 < offline(broker) < COUNT // 2
-    await look_at_disks(broker)
+    await check_disks(broker)
     is_online = [failed_dir(broker).is_online]
     broker.timers.pass_time(1)
     assert offline(broker) == COUNT // 2
-    await look_at_disks(broker)
+    await check_disks(broker)
     is_online.append(failed_dir(broker).is_online)
     assert is_online == [False, True]
 

@@ -10,7 +10,7 @@ import pytest
 from fetch_world import LATENCY_S, World, WorldBroker
 from one_replica import FLIGHTS, HERE, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.replication.partition import LOST_LEADERSHIP, Partition
 from barnabas_broker.replication.replica_states import ReplicaState
 from barnabas_broker.storage.disk.files import PosixFile
@@ -53,7 +53,7 @@ class Syncing:
     def __init__(self, path: Path, flush_messages: int) -> None:
         self.broker = Broker(path, led(HERE, 1, HERE, replicas=1))
         self.tasks: list[asyncio.Task[object]] = []
-        self.chores = LogChores(self.broker.logs, self.broker.replicas, ManualClock(), self._spawn)
+        self.periodic_tasks = LogTasks(self.broker.logs, self.broker.replicas, ManualClock(), self._spawn)
         self.partition.configure(replace(self.partition.log.config, flush_messages=flush_messages))
         self.answers: list[ApiError | None] = []
 
@@ -137,16 +137,16 @@ async def test_records_that_a_full_disk_could_not_sync_are_synced_once_it_has_sp
     one.partition.waits.wait(1, one.answers.append, one.partition.log.high_watermark, all_replicas=False)
     disk.work_on()
     await asyncio.gather(*one.tasks)
-    await one.chores.flush(one.broker.logs.log_dirs[0])
+    await one.periodic_tasks.flush(one.broker.logs.log_dirs[0])
     await asyncio.gather(*one.tasks)
     assert one.answers == []
     disk.error = None
-    await one.chores.flush(one.broker.logs.log_dirs[0])
+    await one.periodic_tasks.flush(one.broker.logs.log_dirs[0])
     await one.until(lambda: one.answers == [None])
     assert one.partition.log.high_watermark == 1
     await asyncio.gather(*one.tasks)
     tasks = len(one.tasks)
-    await one.chores.flush(one.broker.logs.log_dirs[0])
+    await one.periodic_tasks.flush(one.broker.logs.log_dirs[0])
     assert len(one.tasks) == tasks
 
 

@@ -96,7 +96,7 @@ class Pauses:
 async def test_all_live_brokers_are_asked_until_they_know_the_new_leaders(caplog: pytest.LogCaptureFixture) -> None:
     others, pauses = OtherBrokers(b2=0, b3=3), Pauses()
     image = image_of("late", "other", live=(1, 2, 3))
-    await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_heard(["late", "other", "gone"])
+    await LeaderPropagation(HERE, others, image, pauses, asyncio.timeout).until_known(["late", "other", "gone"])
     assert [topics for broker, topics in others.asked if broker == 2] == [2]
     assert [topics for broker, topics in others.asked if broker == 3] == [2, 1, 1, 1]
     assert (pauses.count, others.open_count, caplog.messages) == (3, 0, [])
@@ -105,13 +105,13 @@ async def test_all_live_brokers_are_asked_until_they_know_the_new_leaders(caplog
 async def test_many_topics_are_asked_for_in_parts() -> None:
     others = OtherBrokers(b2=0)
     names = [f"t{number:04}" for number in range(TOPICS_A_REQUEST + 1)]
-    await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses(), asyncio.timeout).until_heard(names)
+    await LeaderPropagation(HERE, others, image_of(*names, live=(1, 2)), Pauses(), asyncio.timeout).until_known(names)
     assert others.asked == [(2, TOPICS_A_REQUEST), (2, 1)]
 
 
 async def test_no_broker_is_asked_if_this_one_led_no_partition() -> None:
     others = OtherBrokers()
-    await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_heard([])
+    await LeaderPropagation(HERE, others, image_of("a", live=(1, 2)), Pauses(), asyncio.timeout).until_known([])
     assert (others.asked, others.open_count) == ([], 0)
 
 
@@ -119,7 +119,7 @@ async def test_an_unreachable_broker_is_not_waited_for(caplog: pytest.LogCapture
     caplog.set_level("INFO")
     others = OtherBrokers(b3=0)
     others.unreachable.add(2)
-    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2, 3)), Pauses(), asyncio.timeout).until_heard(
+    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2, 3)), Pauses(), asyncio.timeout).until_known(
         ["late"]
     )
     assert [broker for broker, _ in others.asked if broker == 3] == [3]
@@ -132,7 +132,7 @@ async def test_a_broker_that_never_answers_is_waited_for_no_longer_than_the_limi
 ) -> None:
     monkeypatch.setattr("barnabas_broker.replication.other_brokers.NEWS_S", 0.01)
     others = OtherBrokers()
-    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2)), Pauses(), asyncio.timeout).until_heard(
+    await LeaderPropagation(HERE, others, image_of("late", live=(1, 2)), Pauses(), asyncio.timeout).until_known(
         ["late"]
     )
     assert others.open_count == 0

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from one_replica import AWAY, FLIGHTS, HERE, OTHER, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TombstoneDocument
 from barnabas_broker.replication.fetch_session import UNLIMITED, LogMover, Throttle
 from barnabas_broker.replication.other_brokers import OfflineReports
@@ -26,12 +26,12 @@ async def test_the_high_watermark_checkpoint_keeps_partitions_that_wait_for_the_
     """After a crash the high watermark would otherwise be 0, and a truncation would drop a whole compacted log."""
     broker = Broker(tmp_path, led(HERE, 5, HERE))
     broker.append(3)
-    chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
-    await chores.checkpoint(broker.logs.log_dirs[0])
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, broker.clock, lambda work: work.close())
+    await periodic_tasks.checkpoint(broker.logs.log_dirs[0])
     broker.lose_disk()
     broker.find_disk()
     assert broker.error_of_read() is ErrorCode.KAFKA_STORAGE_ERROR
-    await chores.checkpoint(broker.logs.log_dirs[0])
+    await periodic_tasks.checkpoint(broker.logs.log_dirs[0])
     assert broker.logs.log_dirs[0].checkpointed(checkpoints.HIGH_WATERMARKS, FLIGHTS) == 3
 
 
@@ -40,7 +40,7 @@ def test_a_late_error_of_an_earlier_failure_leaves_a_returned_log_dir_online(tmp
     broker.append(3)
     broker.lose_disk()
     with pytest.raises(LogDirFailed) as refused:
-        broker.logs.log_dirs[0].checkpoint_anew()
+        broker.logs.log_dirs[0].rewrite_checkpoints()
     broker.find_disk()
     broker.replicas.failures.log_dir_failed(refused.value)
     assert broker.logs.log_dirs[0].is_online

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.documents import encode, tombstone_key, topic_key
 from barnabas_broker.metadata.model import TombstoneDocument, TopicDocument
 from barnabas_broker.metadata.store.metadata_store import Change, Changes
@@ -104,6 +104,6 @@ def test_an_interrupted_start_forgets_no_high_watermark(starting: Starting) -> N
     broker.load_anew(*(many(number) for number in range(TOPICS)), high_watermarks={last: 5})
     next(starting.turns())
     assert broker.replicas.lookup.hosted(last) is None
-    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    broker.logs.checkpoint(chores.high_watermark_of)
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    broker.logs.checkpoint(periodic_tasks.high_watermark_of)
     assert broker.logs.checkpointed_high_watermark(last) == 5

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.documents import tombstone_key
 from barnabas_broker.metadata.model import TombstoneDocument
 from barnabas_broker.storage.disk.files import PosixFileSystem
@@ -36,8 +36,8 @@ def refuse_a_rename(monkeypatch: pytest.MonkeyPatch, code: int, to: str, *, pass
     return refused
 
 
-async def look_at_disks(broker: Broker) -> None:
-    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
+async def check_disks(broker: Broker) -> None:
+    await LogTasks(broker.logs, broker.replicas, broker.clock, lambda _: None).check_disks()
 
 
 @pytest.mark.parametrize("is_stray", [False, True])
@@ -55,7 +55,7 @@ async def test_a_deleted_topic_is_removed_later_if_its_directory_cannot_be_renam
     broker.show_only((tombstone_key(topic_id), TombstoneDocument(FLIGHTS.topic, topic_id, NOW_MS, 1)))
     names = [[path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")]]
     for _ in range(2):
-        await look_at_disks(broker)
+        await check_disks(broker)
         names.append([path.name.rpartition("-")[2] for path in broker.folder.glob("flights-*")])
     assert refused
     assert names == [["stray" if is_stray else "0"], ["delete"], ["delete"]]
@@ -96,12 +96,14 @@ async def test_a_log_whose_producers_could_not_be_loaded_on_a_full_disk_loads_th
     monkeypatch.setattr(Log, "producer_replay", replay_or_fail)
     broker.show(led(OTHER, 6, OTHER))
     tasks: list[asyncio.Future[object]] = []
-    chores = LogChores(broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w)))
+    periodic_tasks = LogTasks(
+        broker.logs, broker.replicas, broker.clock, lambda w: tasks.append(asyncio.ensure_future(w))
+    )
     broker.partition.follower.diverged(5, 1)
     await asyncio.gather(*tasks)
     fails_left.append(len(fails))
     for _ in range(2):
-        await chores.flush(broker.logs.log_dirs[0])
+        await periodic_tasks.flush(broker.logs.log_dirs[0])
         await asyncio.gather(*tasks)
     assert fails_left == [1]  # A full disk is not asked again at once.
     assert not log.known_producers.are_held_back

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from one_replica import FLIGHTS, HERE, NOW_MS, OTHER, Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.metadata.documents import AnyDocument, tombstone_key, topic_key
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_core.topic_partition import TopicPartition
@@ -67,8 +67,8 @@ def test_a_log_of_an_unknown_topic_is_kept_unserved_until_its_topic_is_known(bro
     broker.append(1)
 
 
-async def look_at_disks(broker: Broker) -> None:
-    await LogChores(broker.logs, broker.replicas, broker.clock, lambda _: None).look_at_disks()
+async def check_disks(broker: Broker) -> None:
+    await LogTasks(broker.logs, broker.replicas, broker.clock, lambda _: None).check_disks()
     broker.timers.pass_time(1)
 
 
@@ -78,7 +78,7 @@ async def test_a_stray_log_removed_by_hand_is_forgotten_when_its_topic_is_delete
     for directory in broker.folder.glob("*-stray"):
         shutil.rmtree(directory)
     broker.show_only(a_tombstone())
-    await look_at_disks(broker)
+    await check_disks(broker)
     assert len(broker.logs.strays) == 0
     assert broker.logs.due_deletions(NOW_MS + HOUR_MS) == []
 
@@ -124,7 +124,7 @@ async def test_a_tombstone_deletes_an_offline_log_of_an_unknown_topic_when_its_d
     broker.lose_disk()
     broker.show_only(a_tombstone())
     broker.find_disk()
-    await look_at_disks(broker)
+    await check_disks(broker)
     assert states(broker) == ["delete"]
 
 

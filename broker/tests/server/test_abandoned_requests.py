@@ -18,7 +18,7 @@ from test_late_answers import turns
 from barnabas_broker.handlers import fetch
 from barnabas_broker.handlers.channel import answer_of
 from barnabas_broker.server.dispatch import Dispatcher
-from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
+from barnabas_broker.server.listener import IDLE_CHECKS, Listener, SocketSettings
 from barnabas_broker.wire.messages import HeartbeatResponse
 
 FETCH, HEARTBEAT = 1, 12
@@ -161,7 +161,7 @@ async def _idle(idle_s_max: float | None, *, ends_its_side: bool) -> bool:
             client.shutdown(SHUT_WR)
             (connection,) = running.listener.connections
             await turns(connection.has_ended)
-        running.look(IDLE_LOOKS + 1)
+        running.look(IDLE_CHECKS + 1)
         assert running.waits, "the fetch still has time to be answered"
         running.look(1)
         client.close()
@@ -187,7 +187,7 @@ async def test_a_half_closed_connection_gets_an_answer_that_comes_in_time() -> N
     try:
         client = await running.begin()
         client.shutdown(SHUT_WR)
-        running.look(IDLE_LOOKS)
+        running.look(IDLE_CHECKS)
         running.world.partitions[0].leader = None
         running.world.partitions[0].waiters.mark()
         assert await asyncio.get_running_loop().sock_recv(client, 100)
@@ -210,7 +210,7 @@ async def test_a_closed_client_is_noticed_without_an_idle_limit_even_while_answe
         await slow.until(lambda: len(connection.answers._late) == len(bodies))
         writer.close()
         await slow.until(lambda: not connection.waits_for_client)
-        for _ in range(IDLE_LOOKS):
+        for _ in range(IDLE_CHECKS):
             listener._close_idle()
         assert not connection.is_closed, "the client may still wait for its answer"
         listener._close_idle()

@@ -38,7 +38,7 @@ def test_failed_partitions_and_their_bytes_are_shown_by_log_dir_until_they_succe
 def test_the_results_of_cleaner_rounds_and_the_time_since_the_last_one_are_shown() -> None:
     cleaner = Cleaner()
     assert "kafka_log_logcleanermanager_time_since_last_run_ms" not in told(cleaner)
-    cleaner.stats.last_look_s = 17.5
+    cleaner.stats.last_search_s = 17.5
     cleaner.stats.recopy_percent = 12.5
     cleaner.stats.max_dirty_percent = 75.0
     cleaner.stats.rounds = 3

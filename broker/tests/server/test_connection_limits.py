@@ -106,7 +106,7 @@ async def test_a_connection_of_a_broker_replaces_the_client_that_was_idle_longes
         idle, busy = [await connect(ports["CLIENTS"]) for _ in range(2)]
         assert await answers(idle)
         assert await answers(busy)
-        next(iter(listener.connections)).idle_looks = 3
+        next(iter(listener.connections)).idle_checks = 3
         broker = await connect(ports["BROKERS"])
         assert await answers(broker)
         assert await asyncio.get_running_loop().sock_recv(idle, 100) == b""

@@ -20,7 +20,7 @@ from barnabas_broker.replication.fetchers import Fetchers
 from barnabas_broker.replication.leader_replica import JOINS_TOGETHER_S, IsrChanges, PartitionEnvironment, Purgatory
 from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.server.metrics.broker_families import broker_families
-from barnabas_broker.server.metrics.exposition import Hosted, look_at_all, render
+from barnabas_broker.server.metrics.exposition import Hosted, hosted_of, render
 from barnabas_broker.server.metrics.partition_families import partition_families, replication_families
 from barnabas_broker.storage.errors import LogDirFailed
 from barnabas_broker.wire.record_batch import parse_header
@@ -47,7 +47,7 @@ def replicas_of(folder: Path, *states: PartitionState) -> tuple[Broker, list[Par
 
 
 def _hosted(replicas: Sequence[Partition]) -> Hosted:
-    return asyncio.run(look_at_all(replicas))
+    return asyncio.run(hosted_of(replicas))
 
 
 def out_of_sync(tmp_path: Path) -> World:
@@ -184,7 +184,7 @@ def test_a_scrape_of_ten_thousand_partitions_does_not_block_the_loop(tmp_path: P
 
         async def scraped() -> None:
             nonlocal is_rendering
-            hosted = await look_at_all(replicas)
+            hosted = await hosted_of(replicas)
             is_rendering = True
             families = [
                 *broker_families(BatchTrust(), broker.logs, hosted),

@@ -15,7 +15,7 @@ from barnabas_broker.server import listener as server_listener
 from barnabas_broker.server.answers import SlowClients
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection
 from barnabas_broker.server.connection_bounds import BufferPool, ConnectionLimits
-from barnabas_broker.server.listener import IDLE_LOOKS, Listener, SocketSettings
+from barnabas_broker.server.listener import IDLE_CHECKS, Listener, SocketSettings
 from barnabas_broker.server.transport import PlainTransport
 from barnabas_core.config.broker_config import parse_broker_config
 from barnabas_core.config.definitions import INT_MAX
@@ -268,13 +268,13 @@ async def test_a_client_that_reads_slowly_is_not_idle_and_one_that_stops_reading
         await loop.sock_sendall(client, framed(b"large"))
         await until(lambda: any(each.has_unsent for each in listener.connections))
         (connection,) = listener.connections
-        for _ in range(2 * IDLE_LOOKS):
+        for _ in range(2 * IDLE_CHECKS):
             sent = connection.bytes_sent
             while connection.bytes_sent == sent:
                 assert await loop.sock_recv(client, 16 * 1024)
             listener._close_idle()
             assert not connection.is_closed
-        for _ in range(IDLE_LOOKS + 1):
+        for _ in range(IDLE_CHECKS + 1):
             listener._close_idle()
         assert connection.is_closed
         client.close()
@@ -327,11 +327,11 @@ async def test_an_idle_client_is_not_closed_without_an_idle_limit(monkeypatch: p
         looks.append(asyncio.get_running_loop().time())
         look(listener)
 
-    monkeypatch.setattr(server_listener, "IDLE_LOOK_S", period_s)
+    monkeypatch.setattr(server_listener, "IDLE_CHECK_S", period_s)
     monkeypatch.setattr(Listener, "_close_idle", observed)
     async with listening(idle_s_max=None) as (listener, port):
         client = await connect(port)
-        await until(lambda: len(looks) > 3 * IDLE_LOOKS)
+        await until(lambda: len(looks) > 3 * IDLE_CHECKS)
         assert await ask(client, b"still here") == b"still here"
         assert len(listener.connections) == 1
         assert len(looks) <= 1 + (looks[-1] - looks[0]) / (0.9 * period_s)  # Each look comes after a pause.

@@ -47,7 +47,7 @@ def test_checkpoints_that_continue_after_the_failure_of_their_log_dir_write_noth
         with pytest.raises(LogDirFailed):
             call()
     with pytest.raises(LogDirFailed):
-        logs.log_dirs[0].checkpoint_anew()
+        logs.log_dirs[0].rewrite_checkpoints()
     assert contents(tmp_path) == before
 
 

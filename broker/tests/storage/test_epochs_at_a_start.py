@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas_broker.app.log_chores import held_logs
+from barnabas_broker.app.log_tasks import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.disk.files import OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.log_dirs.log_dir import BrokerIdentity

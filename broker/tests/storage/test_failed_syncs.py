@@ -11,7 +11,7 @@ import pytest
 from log_manager_samples import manager
 from storage_samples import NOW_MS, acknowledged_later, append, batch, read_all
 
-from barnabas_broker.app.log_chores import held_logs
+from barnabas_broker.app.log_tasks import held_logs
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.storage.disk.checkpoints import NO_INCARNATION, LastIncarnation
 from barnabas_broker.storage.disk.files import OpenFiles, PosixFile, PosixFileSystem, Trash

@@ -9,7 +9,7 @@ import pytest
 from cleaner_samples import dirty
 from compaction_samples import PLANES, OneCompactedLog
 
-from barnabas_broker.app.log_chores import make_cleaner
+from barnabas_broker.app.log_tasks import make_cleaner
 from barnabas_broker.storage.helper import CleanSegments, HelperDied, MapKeys, Request
 from barnabas_broker.storage.logs.truncation import delete_segments, truncate_fully_and_start_at, truncate_to
 from barnabas_core.config.broker_config import parse_broker_config

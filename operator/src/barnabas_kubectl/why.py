@@ -66,11 +66,11 @@ def _of_the_container(container: JsonObject) -> Iterator[str]:
         yield f"is starting: its container {container['name']} is in {reason}"
     elif ended is not None:
         how = f"{ended.get('reason') or 'Error'}, exit code {ended.get('exitCode')}"
-        said = f": {_end(ended['message'])}" if ended.get("message") else ""
-        yield f"does not start ({reason}): its container {container['name']} ended with {how}{said}"
+        message = f": {_end(ended['message'])}" if ended.get("message") else ""
+        yield f"does not start ({reason}): its container {container['name']} ended with {how}{message}"
     else:
-        said = (waiting or {}).get("message") or "no message is given"
-        yield f"does not start ({reason}): {_end(said)}"
+        message = (waiting or {}).get("message") or "no message is given"
+        yield f"does not start ({reason}): {_end(message)}"
 
 
 def _of_the_cluster(cluster: JsonObject) -> Iterator[str]:

@@ -363,7 +363,7 @@ class OwnMetrics:
         """Count a failed request to a broker."""
         self._failures.labels(request).inc()
 
-    def tell_cut_off(self, names: Mapping[str, int]) -> None:
+    def set_cut_off(self, names: Mapping[str, int]) -> None:
         """Set the metric `cut_off`: for each option, the number of topics or groups that are not exported in full."""
         for option, count in names.items():
             self._cut_off.labels(option).set(count)

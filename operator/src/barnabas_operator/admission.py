@@ -125,8 +125,8 @@ class DryRun:
     async def _of_schedules(self, cluster: Cluster) -> str | None:
         """Dry-run a Job for each maintenance entry of the Cluster; return the first problem, or None."""
         entries = cluster.spec.maintenance
-        said = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
-        found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, said, strict=True) if why)
+        reasons = await asyncio.gather(*(self._of_run(_run(cluster, each)) for each in entries))
+        found = (f"spec.maintenance {each.name}: {why}" for each, why in zip(entries, reasons, strict=True) if why)
         return next(found, None)
 
     async def _lacks_spark_operator(self) -> bool:
@@ -277,12 +277,12 @@ def _is_to_be_applied(new: Json) -> bool:
 
 
 def _response(verdict: Verdict, *, is_deletion: bool) -> dict[str, Any]:
-    said: dict[str, Any] = {"allowed": verdict.refusal is None}
+    response: dict[str, Any] = {"allowed": verdict.refusal is None}
     if verdict.refusal is not None:
-        said["status"] = {"code": PROTECTED if is_deletion else INVALID, "message": verdict.refusal}
+        response["status"] = {"code": PROTECTED if is_deletion else INVALID, "message": verdict.refusal}
     if verdict.warnings:
-        said["warnings"] = [warning[:WARNING_LENGTH_MAX] for warning in verdict.warnings]
-    return said
+        response["warnings"] = [warning[:WARNING_LENGTH_MAX] for warning in verdict.warnings]
+    return response
 
 
 def _scaled(request: Json, inventory: Inventory) -> tuple[Json | None, Json | None]:

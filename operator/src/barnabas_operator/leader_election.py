@@ -179,7 +179,7 @@ log = logging.getLogger(__name__)
 
 LEASE: Final = "Lease"
 IDLE_POLL_S: Final = 0.05
-LOOK_S: Final = RENEW_S / 2
+READ_S: Final = RENEW_S / 2
 """The time limit in seconds for reading the lease, short enough for a second try within RENEW_S."""
 
 
@@ -262,7 +262,7 @@ class Election:
 
     async def _take_or_renew(self) -> None:
         """Renew the lease, or acquire it if it is free; stop leading if another operator holds it."""
-        async with self._clock.timeout(LOOK_S):
+        async with self._clock.timeout(READ_S):
             found = await self._api.get(LEASE, *self._lease)
         spec = (found or {}).get("spec") or {}
         self._seen = sighting(spec, self._seen, self._clock.monotonic_s())

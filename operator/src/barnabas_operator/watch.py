@@ -120,7 +120,7 @@ BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
 
 
-class Hear(Protocol):
+class OnObject(Protocol):
     """A function that the watch calls for each change."""
 
     def __call__(self, body: Json, *, is_gone: bool) -> None:
@@ -130,8 +130,8 @@ class Hear(Protocol):
 class CollectionWatch:
     """The watch of all objects of one kind. It lists the objects again whenever a watch request ends.
 
-    `hear` processes an object. `on_error` is called with the kind whenever `hear` raises an exception. `on_listed` is
-    called after each list.
+    `on_object` processes an object. `on_error` is called with the kind whenever `on_object` raises an exception.
+    `on_listed` is called after each list.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class CollectionWatch:
         kind: str,
         namespace: str | None,
         labels: Mapping[str, str],
-        hear: Hear,
+        on_object: OnObject,
         on_error: Callable[[str], None],
         on_listed: Callable[[], None],
         clock: LoopClock,
@@ -149,7 +149,7 @@ class CollectionWatch:
         self._kind = kind
         self._place = kind, namespace, labels
         self._what = f"the watch of {kind}s in {namespace or 'all namespaces'}"
-        self._hear = hear
+        self._on_object = on_object
         self._on_error = on_error
         self._on_listed = on_listed
         self._clock = clock
@@ -169,7 +169,7 @@ class CollectionWatch:
         return AGAIN_S
 
     async def _list(self) -> None:
-        """List all objects; call `hear` for each object that was added, changed or deleted since the last list."""
+        """List all objects; call `on_object` for each object that was added, changed or deleted since the last list."""
         pages = [page async for page in self._api.pages(*self._place)]
         newest = int(pages[-1]["metadata"]["resourceVersion"])
         if newest < self._version:
@@ -194,16 +194,16 @@ class CollectionWatch:
         self._version = int(body["metadata"]["resourceVersion"])
 
     def _process(self, body: Json, *, is_gone: bool) -> None:
-        """Store the object, or remove it if it was deleted, and call `hear`.
+        """Store the object, or remove it if it was deleted, and call `on_object`.
 
-        An exception of `hear` is logged and reported to `on_error`, so that one object does not stop the watch.
+        An exception of `on_object` is logged and reported to `on_error`, so that one object does not stop the watch.
         """
         key = key_of(body)
         self._known.pop(key, None)
         if not is_gone:
             self._known[key] = needed(body)
         try:
-            self._hear(body, is_gone=is_gone)
+            self._on_object(body, is_gone=is_gone)
         except Exception:
             log.exception("%s %s/%s could not be processed", self._kind, *key)
             self._on_error(self._kind)
@@ -240,11 +240,11 @@ def _watches_in(
             workers.begin(namespace)
 
     for kind in KINDS:
-        hear, on_listed = workers.resource_event, partial(listed, kind)
-        yield CollectionWatch(api, kind, namespace, {}, hear, on_error, on_listed, clock)
+        on_object, on_listed = workers.resource_event, partial(listed, kind)
+        yield CollectionWatch(api, kind, namespace, {}, on_object, on_error, on_listed, clock)
     for kind in OWNED:
-        labels, hear = {CLUSTER_LABEL: ""}, workers.object_event
-        yield CollectionWatch(api, kind, namespace, labels, hear, on_error, lambda: None, clock)
+        labels, on_object = {CLUSTER_LABEL: ""}, workers.object_event
+        yield CollectionWatch(api, kind, namespace, labels, on_object, on_error, lambda: None, clock)
 
 
 def _meta(body: Json, field: str) -> object:

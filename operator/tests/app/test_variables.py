@@ -16,7 +16,7 @@ def test_environment_variables_become_settings() -> None:
         "WATCH_NAMESPACES": "orders, billing,",
         "IMAGE_PULL_SECRETS": "login,other",
         "DRIFT_SECONDS": "90",
-        "GROUP_LOOK_SECONDS": "0.5",
+        "GROUP_POLL_SECONDS": "0.5",
         "LEASE": "tools/barnabas",
         "POD_NAMESPACE": "tools",
         "RELEASE": "main",
@@ -27,7 +27,7 @@ def test_environment_variables_become_settings() -> None:
     read = read_variables(told)
     settings = read.settings("me")
     assert (read.http_listener, read.webhook_certificates) == ("[::]:8080", "")
-    assert (settings.namespaces, settings.drift_s, settings.group_look_s) == (("orders", "billing"), 90.0, 0.5)
+    assert (settings.namespaces, settings.drift_s, settings.group_poll_s) == (("orders", "billing"), 90.0, 0.5)
     assert settings.pull_secrets == ("login", "other")
     assert (settings.lease, settings.identity) == ("tools/barnabas", "me")
     assert settings.neighbours == Neighbours("tools", "main", {"release": "prometheus"})
@@ -38,8 +38,8 @@ def test_environment_variables_become_settings() -> None:
     [
         ("DRIFT_SECONDS", "abc", "a number of seconds from 0.1 to 86400"),
         ("DRIFT_SECONDS", "nan", "a number of seconds from 0.1 to 86400"),
-        ("GROUP_LOOK_SECONDS", "0", "a number of seconds from 0.1 to 86400"),
-        ("RUN_LOOK_SECONDS", "", "a number of seconds from 0.1 to 86400"),
+        ("GROUP_POLL_SECONDS", "0", "a number of seconds from 0.1 to 86400"),
+        ("RUN_POLL_SECONDS", "", "a number of seconds from 0.1 to 86400"),
         ("LOG_LEVEL", "TRACE", "one of DEBUG, INFO, WARNING and ERROR"),
         ("LEASE", "barnabas", "NAMESPACE/NAME, or nothing"),
         ("HTTP_LISTENER", "8080", "HOST:PORT, with a port up to 65535"),

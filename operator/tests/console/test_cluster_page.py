@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_console.app.certificates import LOOK_S, RETRY_S, Certificates
+from barnabas_console.app.certificates import CHECK_S, RETRY_S, Certificates
 from barnabas_console.kafka.reading import read_cluster_once
 from barnabas_console.kafka.transactions import transactions_of
 from barnabas_console.model.snapshot import (
@@ -177,7 +177,7 @@ def test_certificates_are_read_from_handshakes_once_an_hour(tmp_path: Path) -> N
         process.stop()
         now_s[0] = RETRY_S + 1
         assert certificates.of([f"127.0.0.1:{port}"])[f"127.0.0.1:{port}"].days == 8
-        now_s[0] = LOOK_S + 1
+        now_s[0] = CHECK_S + 1
         assert "refused" in certificates.of([f"127.0.0.1:{port}"])[f"127.0.0.1:{port}"].problem
     finally:
         process.close()

@@ -11,7 +11,7 @@ from barnabas_lag.evaluation.history import History
 from barnabas_lag.evaluation.lags import GroupReading, PartitionReading, Readings, Status
 from barnabas_lag.kafka.groups import PARTITION_BYTES, Assignments, Chosen, Described, assigned
 from barnabas_operator.kafka.group_admin import seen_of
-from barnabas_operator.planning.groups.reset_plan import KEPT_S, with_look
+from barnabas_operator.planning.groups.reset_plan import KEPT_S, with_topics_read
 
 LED, AWAY, DELETED = TopicPartition("flights", 0), TopicPartition("flights", 1), TopicPartition("gone", 0)
 NEW = TopicPartition("flights", 2)
@@ -24,7 +24,7 @@ def test_partitions_without_a_leader_are_silent_and_those_of_deleted_topics_are_
     group = GroupReading("Stable", 1, {LED: 4, AWAY: 4, DELETED: 4})
     readings = Readings(2, partitions, {"billing": group})
     history = History(60.0)
-    history.look(readings, 1000.0)
+    history.add(readings, 1000.0)
     topics = {"flights": [LED, AWAY, NEW]}
     found = seen_of("billing", Chosen(readings, {}), history.evaluate(1000.0).groups["billing"], topics, None)
     assert found.silent == (AWAY, NEW)
@@ -36,7 +36,7 @@ def test_records_behind_the_start_of_an_open_transaction_count_as_held_back() ->
     open_at_6 = PartitionReading(1, (1,), (1,), oldest=0, end=9, stable=6)
     readings = Readings(1, {LED: open_at_6, NEW: open_at_6}, {"billing": GroupReading("Stable", 1, {LED: 4, NEW: 8})})
     history = History(60.0)
-    history.look(readings, 1000.0)
+    history.add(readings, 1000.0)
     lags = history.evaluate(1000.0).groups["billing"]
     found = seen_of("billing", Chosen(readings, {}), lags, {"flights": [LED, NEW]}, None)
     assert found.held_back == 3 + 1
@@ -45,10 +45,10 @@ def test_records_behind_the_start_of_an_open_transaction_count_as_held_back() ->
 def test_the_topics_of_a_rebalancing_group_are_kept_for_some_minutes() -> None:
     stable = {"billing": GroupReading("Stable", 1, {LED: 4}, topics=frozenset({"flights"}))}
     restarting = {"billing": GroupReading("Empty", 0, {LED: 4})}
-    known = with_look({}, stable, 0.0)
-    known = with_look(known, restarting, KEPT_S - 1)
+    known = with_topics_read({}, stable, 0.0)
+    known = with_topics_read(known, restarting, KEPT_S - 1)
     assert known["billing"].topics == {"flights"}
-    assert with_look(known, restarting, KEPT_S) == {}
+    assert with_topics_read(known, restarting, KEPT_S) == {}
 
 
 def member(**partitions: list[int]) -> SimpleNamespace:
@@ -107,7 +107,7 @@ def test_a_topic_that_no_member_reads_any_more_is_stopped_and_not_stalled() -> N
     history = History(60.0)
     for now_s in (1000.0, 1100.0):
         group = GroupReading("Stable", 1, {LED: 4, old: 4}, topics=frozenset({"flights"}))
-        history.look(Readings(2, partitions, {"billing": group}), now_s)
+        history.add(Readings(2, partitions, {"billing": group}), now_s)
     found = history.evaluate(1100.0).groups["billing"].topics
     assert {topic: each.status for topic, each in found.items()} == {"flights": Status.STALL, "old": Status.STOP}
 

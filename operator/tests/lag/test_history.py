@@ -31,7 +31,7 @@ def played(*looks: Readings) -> Evaluation:
     """Return the evaluation after the last of these rounds, which are half a minute apart."""
     history = History(2 * EVERY_S)
     for number, each in enumerate(looks):
-        history.look(each, START_S + number * EVERY_S)
+        history.add(each, START_S + number * EVERY_S)
     return history.evaluate(START_S + (len(looks) - 1) * EVERY_S)
 
 
@@ -66,7 +66,7 @@ def test_unread_records_that_were_deleted_give_a_negative_lead_and_full_retentio
 def test_a_partition_without_a_leader_has_no_lag_and_keeps_its_history() -> None:
     history = History(2 * EVERY_S)
     for number, end in enumerate((100, 200, None, None, 300, 300, 300)):
-        history.look(readings(0, end, 50), START_S + number * EVERY_S)
+        history.add(readings(0, end, 50), START_S + number * EVERY_S)
         told = history.evaluate(START_S + number * EVERY_S).groups["billing"]
         assert (FLIGHTS in told.partitions) == (end is not None)
     assert told.partitions[FLIGHTS].status == Status.STALL
@@ -86,8 +86,8 @@ def test_unanswered_hours_count_neither_as_progress_nor_as_time_without_it(silen
         if at_s in (3_600.0, 9_000.0) and silence is None:
             history.unheard()
         elif at_s in (3_600.0, 9_000.0) and silence is not None:
-            history.look(silence, START_S + at_s - 900.0)
-        history.look(STUCK, START_S + at_s)
+            history.add(silence, START_S + at_s - 900.0)
+        history.add(STUCK, START_S + at_s)
         told.append(history.evaluate(START_S + at_s).groups["billing"].partitions[FLIGHTS].status)
     assert told == [*[Status.OK] * 4, Status.STALL, Status.STALL]
 
@@ -98,7 +98,7 @@ def test_a_rewound_partition_does_not_hide_a_stalled_one() -> None:
         look = readings(0, 500, committed)
         parts = {**look.partitions, stuck: look.partitions[FLIGHTS]}
         groups = {"billing": look.groups["billing"]._replace(committed={FLIGHTS: committed, stuck: 50})}
-        history.look(look._replace(partitions=parts, groups=groups), START_S + number * EVERY_S)
+        history.add(look._replace(partitions=parts, groups=groups), START_S + number * EVERY_S)
     told = history.evaluate(START_S + 4 * EVERY_S).groups["billing"]
     assert [told.partitions[each].status for each in (FLIGHTS, stuck)] == [Status.REWIND, Status.STALL]
     assert told.topics["flights"].status == Status.STALL
@@ -126,7 +126,7 @@ def test_offsets_of_a_deleted_topic_are_not_reported() -> None:
 
 def test_the_age_of_records_from_before_the_first_look_is_found_by_queries_for_times() -> None:
     history = History(2 * EVERY_S)
-    history.look(readings(10, 1_000, 400), START_S)
+    history.add(readings(10, 1_000, 400), START_S)
     part = history.evaluate(START_S).groups["billing"].partitions[FLIGHTS]
     assert part.seconds is None
     for _ in range(20):

@@ -25,7 +25,7 @@ def told(limits: Limits, *group_ids: str) -> Mapping[str, list[tuple[dict[str, s
     offline = {TopicPartition("c", 0): PartitionReading(-1, (1, 2), (), None, None)}
     groups = {each: GroupReading("Empty", 0, dict.fromkeys(partitions, 10)) for each in group_ids}
     history = History(60.0)
-    history.look(Readings(2, partitions | offline, groups, offsets_retention_s=604_800.0), 1_000.0)
+    history.add(Readings(2, partitions | offline, groups, offsets_retention_s=604_800.0), 1_000.0)
     registry = CollectorRegistry()
     registry.register(ClusterMetrics(history.evaluate(1_000.0), limits))
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -74,7 +74,7 @@ def test_groups_without_members_are_cut_off_before_those_with_members() -> None:
     members = {"console-consumer-1": 0, "console-consumer-2": 0, "payments": 3, "kip-848": None}
     groups = {name: GroupReading("", number, {partition: 5}) for name, number in members.items()}
     history = History(60.0)
-    history.look(Readings(1, {partition: PartitionReading(1, (1,), (1,), 0, 10)}, groups), 1_000.0)
+    history.add(Readings(1, {partition: PartitionReading(1, (1,), (1,), 0, 10)}, groups), 1_000.0)
     of_them = shown(history.evaluate(1_000.0), {"a": 1}, Limits(topic_partitions=9, group_partitions=1, groups=3))
     assert set(of_them.groups) == {"kip-848", "payments", "console-consumer-1"}
     assert of_them.detailed_groups == {"kip-848"}
@@ -97,7 +97,7 @@ def test_a_share_group_has_the_lag_that_its_coordinator_reports_and_none_where_i
     known, finished, unknown = partitions
     group = GroupReading("Stable", 2, {known: 4, finished: 6}, group_type="share", lags={known: 3, finished: 0})
     history = History(60.0)
-    history.look(Readings(1, partitions, {"workers": group}), 1_000.0)
+    history.add(Readings(1, partitions, {"workers": group}), 1_000.0)
     lags = history.evaluate(1_000.0).groups["workers"]
     assert {where: (each.committed, each.lag) for where, each in lags.partitions.items()} == {
         known: (4, 3),
@@ -115,5 +115,5 @@ def test_the_state_of_a_share_group_without_members_never_expires() -> None:
     readings = Readings(
         1, {partition: PartitionReading(1, (1,), (1,), 0, 10)}, {"workers": group}, offsets_retention_s=60
     )
-    history.look(readings, 1_000.0)
+    history.add(readings, 1_000.0)
     assert history.evaluate(2_000.0).groups["workers"].offsets_expire_s is None

@@ -8,13 +8,13 @@ from barnabas_lag.app.main import EXIT_FAILED, Clocks, Rounds, Supervised, hang_
 from barnabas_lag.app.options import parse
 from harness.deadline import PATIENCE_S
 
-LOOK_S = 0.01
+POLL_S = 0.01
 
 
 def test_a_round_that_hangs_is_reported() -> None:
     let_go = Event()
     supervised = Supervised(lambda _: bool(let_go.wait(PATIENCE_S)), lambda: "the same")
-    supervised.watch(0.05, LOOK_S)
+    supervised.watch(0.05, POLL_S)
     assert supervised.failure == "a round of requests to the brokers hangs: it has not ended within 0.05 s"
     let_go.set()
     supervised.join(PATIENCE_S)
@@ -25,7 +25,7 @@ def test_a_round_that_raises_is_reported() -> None:
         raise ValueError("a bug")
 
     supervised = Supervised(raises, lambda: "the same")
-    supervised.watch(30, LOOK_S)
+    supervised.watch(30, POLL_S)
     assert supervised.failure == "a round of requests to the brokers failed: ValueError: a bug"
 
 
@@ -40,7 +40,7 @@ def test_rounds_that_make_progress_do_not_count_as_hanging() -> None:
         return rounds
 
     supervised = Supervised(lambda stop: bool(stop.wait(PATIENCE_S)), one_round_more)
-    supervised.watch(0.0, LOOK_S)
+    supervised.watch(0.0, POLL_S)
     supervised.join(PATIENCE_S)
     assert (supervised.failure, rounds) == (None, 10)
 

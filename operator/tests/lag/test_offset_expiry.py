@@ -29,7 +29,7 @@ def left_s(looks: Sequence[Readings]) -> float | None:
     """Return the remaining seconds after the last of these looks, or None if they are unknown."""
     history = History(2 * EVERY_S)
     for number, each in enumerate(looks):
-        history.look(each, START_S + number * EVERY_S)
+        history.add(each, START_S + number * EVERY_S)
     return history.evaluate(START_S + (len(looks) - 1) * EVERY_S).groups["billing"].offsets_expire_s
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_lag.evaluation.lags import MOVES_KEPT, Progress, Status, next_look, status
+from barnabas_lag.evaluation.lags import MOVES_KEPT, Progress, Status, next_progress, status
 
 EVERY_S = 30.0
 PATIENCE_S = 60.0
@@ -20,7 +20,7 @@ def statuses(looks: Iterable[Look], *, has_members: bool = True) -> list[Status]
     progress: Progress | None = None
     for number, (committed, end) in enumerate(looks):
         now_s = 1_000_000.0 + number * EVERY_S
-        progress = next_look(progress, now_s, committed, max(0, end - committed))
+        progress = next_progress(progress, now_s, committed, max(0, end - committed))
         found.append(status(progress, now_s, PATIENCE_S, has_members=has_members))
     return found
 
@@ -72,8 +72,8 @@ def test_a_group_that_seldom_has_something_to_read_stalls_after_minutes_not_hour
 
 
 def test_a_group_does_not_stall_at_once_by_records_from_a_gap_between_looks() -> None:
-    caught_up = next_look(None, 1_000.0, 50, 0)
-    after_a_gap = next_look(caught_up, 2_000.0, 50, 3)
+    caught_up = next_progress(None, 1_000.0, 50, 0)
+    after_a_gap = next_progress(caught_up, 2_000.0, 50, 3)
     assert status(after_a_gap, 2_000.0, PATIENCE_S, has_members=True) == Status.OK
     assert status(after_a_gap, 2_000.0 + PATIENCE_S + 1, PATIENCE_S, has_members=True) == Status.STALL
 
@@ -104,18 +104,18 @@ def test_a_group_without_lag_is_ok_and_only_one_with_members_stalls(looks: list[
 
 
 def test_a_declared_reset_is_no_rewind_but_a_later_step_back_is() -> None:
-    before = next_look(None, 1_000.0, 50, 0)
-    after = next_look(before, 1_015.0, 10, 40, "2026-11-a")
+    before = next_progress(None, 1_000.0, 50, 0)
+    after = next_progress(before, 1_015.0, 10, 40, "2026-11-a")
     assert status(after, 1_015.0, PATIENCE_S, has_members=True) == Status.OK
-    went_on = next_look(after, 1_030.0, 30, 20, "2026-11-a")
-    back = next_look(went_on, 1_045.0, 5, 45, "2026-11-a")
+    went_on = next_progress(after, 1_030.0, 30, 20, "2026-11-a")
+    back = next_progress(went_on, 1_045.0, 5, 45, "2026-11-a")
     assert status(back, 1_045.0, PATIENCE_S, has_members=True) == Status.REWIND, "no declared reset explains it"
-    again = next_look(back, 1_060.0, 2, 48, "2026-12-a")
+    again = next_progress(back, 1_060.0, 2, 48, "2026-12-a")
     assert status(again, 1_060.0, PATIENCE_S, has_members=True) == Status.OK
 
 
 def test_a_reset_that_moves_no_offset_does_not_excuse_a_later_rewind() -> None:
-    before = next_look(None, 1_000.0, 50, 0)
-    same = next_look(before, 1_015.0, 50, 0, "2026-11-a")
-    back = next_look(same, 1_030.0, 10, 40, "2026-11-a")
+    before = next_progress(None, 1_000.0, 50, 0)
+    same = next_progress(before, 1_015.0, 50, 0, "2026-11-a")
+    back = next_progress(same, 1_030.0, 10, 40, "2026-11-a")
     assert status(back, 1_030.0, PATIENCE_S, has_members=True) == Status.REWIND

@@ -39,7 +39,7 @@ def test_a_bounded_number_of_questions_finds_when_a_record_was_written(
     now_s = written[-1] + data.draw(st.floats(0.0, 10_000.0))
     offset = data.draw(st.integers(0, len(written) - 1))
     timeline = Timeline()
-    timeline.look(now_s, len(written))
+    timeline.add(now_s, len(written))
     ask(timeline, written, offset, now_s)
     told = timeline.written_s(offset)
     assert told is not None
@@ -52,7 +52,7 @@ def test_looks_alone_give_the_time_of_a_record_within_one_interval(between: list
     written = times(between)
     timeline = Timeline()
     for end in range(0, len(written) + 1, every):
-        timeline.look(written[end - 1] if end else 999_999.0, end)
+        timeline.add(written[end - 1] if end else 999_999.0, end)
     for offset in range(len(written) // every * every):
         first = offset // every * every
         low = written[first - 1] if first else 999_999.0
@@ -66,7 +66,7 @@ def test_a_timeline_stays_ordered_and_bounded_for_any_looks(looks: list[tuple[fl
     timeline, now_s = Timeline(), 1_000_000.0
     for passed_s, end in looks:
         now_s += passed_s
-        timeline.look(now_s, end)
+        timeline.add(now_s, end)
         told = [each for offset in range(end) if (each := timeline.written_s(offset)) is not None]
         assert told == sorted(told)
         assert all(each <= now_s for each in told)
@@ -77,7 +77,7 @@ def test_a_timeline_stays_ordered_and_bounded_for_any_looks(looks: list[tuple[fl
 def test_a_timeline_of_a_week_has_errors_that_are_small_for_the_age_of_records() -> None:
     timeline, every_s = Timeline(), 30.0
     for number in range(7 * 24 * 120):
-        timeline.look(number * every_s, number)
+        timeline.add(number * every_s, number)
     now_s, end = number * every_s, number
     for back in (1, 2, 10, 100, 1_000):
         told = timeline.written_s(end - back)
@@ -89,8 +89,8 @@ def test_a_timeline_of_a_week_has_errors_that_are_small_for_the_age_of_records()
 def test_questions_find_the_time_of_a_record_that_arrived_between_two_looks(written_s: float) -> None:
     timeline = Timeline()
     for now_s in (0.0, 100.0):
-        timeline.look(1_000_000.0 + now_s, 5)
-    timeline.look(1_000_700.0, 6)
+        timeline.add(1_000_000.0 + now_s, 5)
+    timeline.add(1_000_700.0, 6)
     written = [*[999_999.0] * 5, 1_000_100.0 + written_s]
     ask(timeline, written, 5, 1_000_700.0)
     told = timeline.written_s(5)
@@ -100,8 +100,8 @@ def test_questions_find_the_time_of_a_record_that_arrived_between_two_looks(writ
 
 def test_one_question_is_enough_if_it_finds_the_record_itself() -> None:
     timeline = Timeline()
-    timeline.look(1_000_000.0, 5)
-    timeline.look(1_000_100.0, 6)
+    timeline.add(1_000_000.0, 5)
+    timeline.add(1_000_100.0, 6)
     timeline.answered(5, 1_000_050.0, Found(5, 1_000_090.0))
     assert timeline.question(5, 1_000_100.0) is None
     assert timeline.written_s(5) == 1_000_090.0
@@ -110,8 +110,8 @@ def test_one_question_is_enough_if_it_finds_the_record_itself() -> None:
 def test_a_pause_in_writing_does_not_make_the_next_record_older() -> None:
     timeline = Timeline()
     for now_s in (0.0, 10.0, 20.0, 3_600.0):
-        timeline.look(now_s, 5)
-    timeline.look(3_610.0, 15)
+        timeline.add(now_s, 5)
+    timeline.add(3_610.0, 15)
     told = timeline.written_s(5)
     assert told is not None
     assert told >= 3_600.0
@@ -120,10 +120,10 @@ def test_a_pause_in_writing_does_not_make_the_next_record_older() -> None:
 
 def test_a_timeline_forgets_the_records_that_a_truncated_log_lost() -> None:
     timeline = Timeline()
-    timeline.look(0.0, 10)
-    timeline.look(100.0, 50)
-    timeline.look(200.0, 20)
-    timeline.look(300.0, 60)
+    timeline.add(0.0, 10)
+    timeline.add(100.0, 50)
+    timeline.add(200.0, 20)
+    timeline.add(300.0, 60)
     told = timeline.written_s(30)
     assert told is not None
     assert 200.0 <= told <= 300.0
@@ -131,7 +131,7 @@ def test_a_timeline_forgets_the_records_that_a_truncated_log_lost() -> None:
 
 def test_records_without_timestamps_are_as_old_as_the_first_look() -> None:
     timeline = Timeline()
-    timeline.look(100.0, 50)
+    timeline.add(100.0, 50)
     assert timeline.question(7, 100.0) == 0.0
     timeline.answered(7, 0.0, None)
     assert timeline.question(7, 100.0) is None
@@ -141,7 +141,7 @@ def test_records_without_timestamps_are_as_old_as_the_first_look() -> None:
 @given(st.lists(st.integers(0, 100), max_size=QUESTIONS_MAX * 2), st.integers(0, 99))
 def test_questions_end_even_if_the_answers_contradict_each_other(answers: list[int], offset: int) -> None:
     timeline, now_s = Timeline(), 1_000_000.0
-    timeline.look(now_s, 100)
+    timeline.add(now_s, 100)
     for answer in (*answers, *[offset] * QUESTIONS_MAX):
         asked_s = timeline.question(offset, now_s)
         if asked_s is None:

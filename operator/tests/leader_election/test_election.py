@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas_operator.kube.api import KubeUnreachable
-from barnabas_operator.leader_election import LEASE, LOOK_S, OUTAGE_S_MIN, RETRY_S, ApiOutages, Election, Leadership
+from barnabas_operator.leader_election import LEASE, OUTAGE_S_MIN, READ_S, RETRY_S, ApiOutages, Election, Leadership
 from barnabas_operator.resources.kind import Key
 from harness.deadline import PATIENCE_S
 from harness.kube_memory import KubeMemory, no_server
@@ -89,7 +89,7 @@ async def test_an_operator_retries_a_hanging_read_of_its_lease_before_it_expires
         written = len(here.api.writes)
         running = asyncio.create_task(here.election.run())
         await hung.wait()
-        here.clock.pass_time(LOOK_S)
+        here.clock.pass_time(READ_S)
         while here.clock.waits_s != [RETRY_S]:
             await asyncio.sleep(0)
         here.clock.pass_time(RETRY_S)

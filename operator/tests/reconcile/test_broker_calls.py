@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from barnabas_operator.reconcile.reconcile_parts import AT_ONCE_MAX, LOOK_S_MAX, BrokerBackoff, blocking
+from barnabas_operator.reconcile.reconcile_parts import AT_ONCE_MAX, BACKOFF_S_MAX, BrokerBackoff, blocking
 from harness.deadline import PATIENCE_S
 from harness.manual_clock import ManualClock
 from harness.worker_world import World, resource
@@ -19,7 +19,7 @@ def test_silent_brokers_are_asked_after_growing_pauses_until_one_answers() -> No
         while not patience.is_over:
             clock.pass_time(0.5)
         pauses.append(clock.monotonic_s() - began_s)
-    assert pauses == [1.0, 2.0, 4.0, LOOK_S_MAX, LOOK_S_MAX]
+    assert pauses == [1.0, 2.0, 4.0, BACKOFF_S_MAX, BACKOFF_S_MAX]
     patience.lose()
     patience.renew()
     assert patience.is_over

@@ -5,7 +5,7 @@ import math
 
 from barnabas_lag.evaluation.lags import Status
 from barnabas_operator.kube.api import KubeRefused
-from barnabas_operator.reconcile.groups.group_looker import AWAY_S, PACE
+from barnabas_operator.reconcile.groups.group_poller import AWAY_S, PACE
 from barnabas_operator.reconcile.worker_environment import FINALIZER
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import GONE, World, lagging
@@ -17,7 +17,7 @@ async def test_a_look_at_two_thousand_groups_writes_only_changes_and_a_few_numbe
     for name in names:
         world.put(name)
     world.begin()
-    assert set(await world.next_look()) == set(names)
+    assert set(await world.next_progress()) == set(names)
     assert await world.find(dict.fromkeys(names, lagging(500))) == len(names)
     assert await world.find(dict.fromkeys(names, lagging(500))) == 0
     assert await world.find(dict.fromkeys(names, lagging(700))) == 0, "numbers were written a moment ago"
@@ -34,7 +34,7 @@ async def test_a_look_at_two_thousand_groups_writes_only_changes_and_a_few_numbe
 async def test_a_group_of_a_silent_cluster_is_reported_after_a_while_without_its_numbers(world: World) -> None:
     world.put("billing", lagObjective={"maxRecords": 5})
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
     assert world.said("billing") == ("True", "Reconciled")
     assert await world.find(None) == 0
@@ -52,7 +52,7 @@ async def test_an_existing_group_is_not_adopted_if_adopt_is_false(world: World) 
     world.put("billing", adopt=False)
     world.put("new", adopt=False)
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3), "new": GONE})
     assert world.said("billing") == ("False", "ResourceConflict")
     assert "groupId" not in world.status("billing")
@@ -63,7 +63,7 @@ async def test_an_existing_group_is_not_adopted_if_adopt_is_false(world: World) 
 async def test_a_group_that_disappears_causes_an_event_and_no_error(world: World) -> None:
     world.put("billing")
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
     await world.find({"billing": GONE})
     assert world.said("billing") == ("True", "Reconciled")
@@ -74,7 +74,7 @@ async def test_a_group_that_disappears_causes_an_event_and_no_error(world: World
 async def test_a_paused_group_is_observed_and_not_changed(world: World) -> None:
     world.put("billing", pause=True, offsets={"reset": {"id": "a", "to": {"earliest": {}}}})
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
     assert world.said("billing") == ("Unknown", "Paused")
     assert world.status("billing")["lag"] == 3
@@ -85,7 +85,7 @@ async def test_an_invalid_resource_is_reported_and_holds_up_no_other(world: Worl
     world.put("billing", lagObjective={"maxRecords": "many"})
     world.put("pay")
     world.begin()
-    assert set(await world.next_look()) == {"pay"}
+    assert set(await world.next_progress()) == {"pay"}
     await world.find({"pay": lagging(3)})
     assert world.said("billing") == ("False", "InvalidSpec")
     assert world.said("pay") == ("True", "Reconciled")
@@ -111,7 +111,7 @@ async def test_the_groups_of_a_paused_cluster_are_not_observed_and_only_those_to
 async def test_a_hanging_look_counts_as_idle_time(world: World) -> None:
     world.put("billing")
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     world.advance(700.0)
     assert world.worker.idle_s == 700.0
     await world.find({"billing": lagging(3)})
@@ -121,7 +121,7 @@ async def test_a_protected_resource_stays_and_one_that_never_had_its_group_is_re
     world.put("billing", deletionPolicy="Protect")
     world.put("pay", deletionPolicy="DeleteGroup", adopt=False)
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3), "pay": lagging(3)})
     for name in ("billing", "pay"):
         found = world.api.found("ConsumerGroup", name)
@@ -145,7 +145,7 @@ async def test_the_younger_resource_does_nothing_while_the_older_one_waits_for_i
     conflict = KubeRefused(409, "Conflict", "others wrote it")
     world.api.refuse = lambda _, path, __: conflict if path.endswith("/old") else None
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"pay": lagging(3)})
     assert world.said("young") == ("False", "ResourceConflict")
     assert "groupId" not in world.status("young")
@@ -160,7 +160,7 @@ async def test_a_worker_makes_no_looks_without_the_lease_and_waits_to_be_started
 
     world.put("billing")
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     world.leadership.stop()
     world.looks.found.put({"billing": lagging(3)})
     await rounds(world)
@@ -169,7 +169,7 @@ async def test_a_worker_makes_no_looks_without_the_lease_and_waits_to_be_started
     await rounds(world)
     assert world.looks.asked.empty(), "the Cluster may have been paused meanwhile"
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
 
 
@@ -181,7 +181,7 @@ async def test_an_older_invalid_resource_does_not_manage_the_group(world: World)
     body = resource("ConsumerGroup", "a-old", groupId="billing", lagObjective={"maxRecords": "many"})
     world.api.put({**body, "metadata": {**body["metadata"], "creationTimestamp": "2026-11-01T00:00:00Z"}})
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
     assert world.said("a-old") == ("False", "InvalidSpec")
     assert world.said("b-young") == ("True", "Reconciled")

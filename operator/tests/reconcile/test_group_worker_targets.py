@@ -7,7 +7,7 @@ import pytest
 
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.groups.scaling import BEFORE_RESET, BeforeReset, before_text
-from barnabas_operator.reconcile.groups.group_looker import AWAY_S
+from barnabas_operator.reconcile.groups.group_poller import AWAY_S
 from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
 from harness.group_worker_world import World, lagging
@@ -48,7 +48,7 @@ async def test_a_target_at_0_is_scaled_up_before_removal_although_another_resour
     put_ending(world, "billing", groupId="pay", scaling=SCALING, offsets={"reset": RESET})
     world.put("other", groupId="pay")
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     world.looks.found.put({"pay": lagging(3)})
     await gone(world, "billing")
     assert replicas(world) == 3
@@ -86,7 +86,7 @@ async def look_without_target(world: World) -> None:
     refused = KubeRefused(403, "Forbidden", "not now")
     world.api.refuse = lambda _, path, __: refused if "/deployments/" in path else None
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3)})
 
 
@@ -136,7 +136,7 @@ async def test_a_target_does_not_stay_at_0_while_its_resource_is_paused_or_refus
 ) -> None:
     put_resetting(world, **spec)
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(3), "another": lagging(3)})
     assert replicas(world) == 3
     assert before_reset(world) is None
@@ -172,7 +172,7 @@ async def test_scaling_up_a_target_is_retried_if_it_fails_during_a_pause(world: 
 async def test_a_worker_stops_only_after_its_current_look_has_ended(world: World) -> None:
     world.put("billing")
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     stopping = asyncio.create_task(world.worker.release({}))
     for _ in range(10):
         await asyncio.sleep(0)
@@ -190,7 +190,7 @@ async def test_scaling_stays_active_while_others_change_the_target(world: World)
     group = resource("ConsumerGroup", "billing", scaling={**SCALING, "lagThreshold": 1})
     world.api.put({**group, "metadata": {**group["metadata"], "creationTimestamp": "2026-01-01T00:00:00Z"}})
     world.begin()
-    await world.next_look()
+    await world.next_progress()
     await world.find({"billing": lagging(1)})
     assert world.said("billing", "ScalingActive") == ("True", "FollowsLag")
     world.advance(15)

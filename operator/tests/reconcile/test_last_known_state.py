@@ -10,13 +10,13 @@ STATE = ClusterState({0: None}, {})
 def test_the_last_state_of_brokers_counts_until_they_are_silent_for_too_long() -> None:
     clock = ManualClock()
     answers = LastKnownState(clock.monotonic_s)
-    answers.heard(STATE)
+    answers.reported(STATE)
     answers.missed("timed out")
     clock.pass_time(PATIENCE_S)
     assert (answers.state, answers.silence) == (STATE, "")
     clock.pass_time(0.1)
     assert (answers.state, answers.silence) == (None, "timed out")
-    answers.heard(STATE)
+    answers.reported(STATE)
     clock.pass_time(10 * PATIENCE_S)
     assert (answers.state, answers.silence) == (STATE, ""), "nobody has asked since"
 
@@ -24,7 +24,7 @@ def test_the_last_state_of_brokers_counts_until_they_are_silent_for_too_long() -
 def test_a_long_round_before_the_first_missed_answer_does_not_count_as_silence() -> None:
     clock = ManualClock()
     answers = LastKnownState(clock.monotonic_s)
-    answers.heard(STATE)
+    answers.reported(STATE)
     clock.pass_time(2 * PATIENCE_S)
     answers.missed("connection refused")
     assert (answers.state, answers.silence) == (STATE, "")

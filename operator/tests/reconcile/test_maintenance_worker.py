@@ -21,7 +21,7 @@ def marks(world: MaintenanceWorld, name: str) -> Any:
 
 async def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result(runs: MaintenanceWorld) -> None:
     runs.apply("a", executors=2)
-    assert await runs.look()
+    assert await runs.poll()
     job = runs.job("a")
     assert job is not None
     assert job["spec"]["suspend"] is False
@@ -31,17 +31,17 @@ async def test_a_run_has_a_job_a_service_and_rights_and_ends_with_its_result(run
     assert marks(runs, "a") == "a Started"
     runs.driver_runs("a", phase="reading", records={"done": 43, "total": 100}, stages={"done": 1, "total": None})
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Running", "Running")
     status = runs.status("a")
     assert (status["progress"], status["records"]["done"], status["activity"]) == ("43%", 43, "reading")
     runs.driver_ends("a", 0, message="archived 100 records", result={"records": 100}, ledger="barnabas.flights")
-    assert await runs.look()
+    assert await runs.poll()
     assert runs.said("a") == ("Succeeded", "Succeeded", "archived 100 records")
     status = runs.status("a")
     assert status["result"] == {"records": 100}
     assert (status["duration"], status["progress"], status["ledger"]) == ("1m40s", "100%", "barnabas.flights")
-    assert not await runs.look()
+    assert not await runs.poll()
     assert FINALIZER not in (runs.api.found(KIND, "a") or {})["metadata"].get("finalizers", ())
     assert [reason for reason, _ in runs.api.events()] == ["Running", "Succeeded"]
 
@@ -57,7 +57,7 @@ async def begun_by_an_operator_that_dies_at(world: MaintenanceWorld, write: int)
 
     world.api.refuse = dies
     with contextlib.suppress(KubeUnreachable):
-        await world.look()
+        await world.poll()
     world.api.refuse = lambda *_: None
     return next(numbers) > write
 
@@ -79,7 +79,7 @@ async def test_a_run_starts_once_if_an_operator_dies_at_any_write_and_another_fo
             if is_job_lost:
                 world.api.objects.pop("/apis/batch/v1/namespaces/air/jobs/a-driver", None)
             world.restart()
-            await world.look()
+            await world.poll()
             if is_job_lost and was_let_go:
                 assert world.job("a") is None
                 assert world.said("a")[:2] == ("Failed", "RunLost")
@@ -90,13 +90,13 @@ async def test_a_run_starts_once_if_an_operator_dies_at_any_write_and_another_fo
 
 async def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.driver_ends("a", 0, message="done")
-    await runs.look()
+    await runs.poll()
     runs.status_is_lost("a")
     runs.driver_is_lost("a")
     runs.restart()
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is None
     assert runs.said("a")[:2] == ("Succeeded", "Succeeded")
     assert "lost" in runs.said("a")[2]
@@ -104,25 +104,25 @@ async def test_a_run_whose_status_was_lost_with_its_job_is_not_run_again(runs: M
 
 async def test_a_copy_of_a_run_under_another_name_runs(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.driver_ends("a", 0, message="done")
-    await runs.look()
+    await runs.poll()
     copied = (runs.api.found(KIND, "a") or {})["metadata"]["annotations"]
     runs.apply("b")
     body = runs.api.found(KIND, "b") or {}
     runs.api.put({**body, "metadata": {**body["metadata"], "annotations": copied}})
-    await runs.look()
+    await runs.poll()
     assert runs.said("b")[0] == "Running"
     assert runs.job("b") is not None
 
 
 async def test_a_lost_status_is_restored_from_the_job(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.driver_ends("a", 3, message="flights-0 differs at offset 7")
     runs.status_is_lost("a")
     runs.restart()
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Failed", "FoundSomething", "flights-0 differs at offset 7")
 
 
@@ -130,37 +130,37 @@ async def test_a_run_waits_for_an_earlier_run_of_the_same_job_and_topic_and_name
     runs.apply("second", made="2026-01-01T00:00:01Z", options={**ARCHIVE, "archive": "/archive/other"})
     runs.apply("first")
     runs.apply("verifies", job="verify")
-    await runs.look()
+    await runs.poll()
     phase, reason, message = runs.said("second")
     assert (phase, reason) == ("Pending", "OtherRunUnderWay")
     assert "topic flights is under way in the MaintenanceJob first" in message
     assert runs.job("second") is None
     assert runs.job("verifies") is not None
     runs.driver_ends("first", 0, message="done")
-    await runs.look()
-    await runs.look()
+    await runs.poll()
+    await runs.poll()
     assert runs.said("second")[0] == "Running"
 
 
 async def test_a_run_of_a_paused_cluster_waits_and_a_started_one_continues(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.apply("b", options={"topic": "orders", "archive": "/archive/orders"})
-    await runs.look("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
+    await runs.poll("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
     assert runs.said("b") == (
         "Pending",
         "ClusterNotReady",
         "Cluster one is paused; to end the pause, set spec.pause of the Cluster to false",
     )
     runs.driver_ends("a", 0, message="done")
-    await runs.look("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
+    await runs.poll("Cluster one is paused; to end the pause, set spec.pause of the Cluster to false")
     assert runs.said("a")[0] == "Succeeded"
     assert runs.job("b") is None
 
 
 async def test_a_run_with_a_wrong_option_never_starts(runs: MaintenanceWorld) -> None:
     runs.apply("a", options={"topic": "flights", "archive": "/a", "bootstrap": "x:1", "commit_records": "many"})
-    await runs.look()
+    await runs.poll()
     phase, reason, message = runs.said("a")
     assert (phase, reason) == ("Failed", "InvalidOptions")
     assert "spec.options.bootstrap is x:1; remove the option" in message
@@ -170,52 +170,52 @@ async def test_a_run_with_a_wrong_option_never_starts(runs: MaintenanceWorld) ->
 
 async def test_a_deleted_run_is_removed_after_its_pods_have_ended(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.driver_runs("a")
     body = runs.api.found(KIND, "a") or {}
     runs.api.put({**body, "metadata": {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:09Z"}})
     runs.apply("b")
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is None
     assert runs.said("b")[1] == "OtherRunUnderWay"
     assert runs.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; pods that still run: 1")
     runs.pods_go("a")
-    await runs.look()
+    await runs.poll()
     assert runs.api.found(KIND, "a") is None
-    await runs.look()
+    await runs.poll()
     assert runs.said("b")[0] == "Running"
 
 
 async def test_numbers_are_written_every_ten_seconds_and_other_changes_at_once(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     for done in range(1, 6):
         runs.driver_runs("a", phase="reading", records={"done": done, "total": 10})
         runs.clock.pass_time(4.0)
-        await runs.look()
+        await runs.poll()
     writes = [each for each in runs.api.writes if each.endswith("/maintenancejobs/a/status")]
     assert len(writes) == 3  # It begins; it has a driver; 12 s later it has other numbers.
     runs.driver_ends("a", 1, message="the disk is full")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Failed", "JobFailed", "the disk is full")
 
 
 async def test_a_total_that_is_no_longer_known_is_removed_from_the_status(runs: MaintenanceWorld) -> None:
     runs.apply("a")
     for records in ({"done": 5, "total": 10}, {"done": 0, "total": None}):
-        await runs.look()
+        await runs.poll()
         runs.driver_runs("a", phase="reading", records=records)
         runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.status("a")["records"] == {"done": 0}
     before = len(runs.api.writes)
-    await runs.look()
+    await runs.poll()
     assert len(runs.api.writes) == before
 
 
 async def test_the_status_reports_why_kubernetes_creates_no_driver(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     why = 'Error creating: pods "a-driver-" is forbidden: exceeded quota: air'
     uid = (runs.job("a") or {})["metadata"]["uid"]
     for about, said in ((uid, why), ("an earlier one", "something else")):
@@ -223,18 +223,18 @@ async def test_the_status_reports_why_kubernetes_creates_no_driver(runs: Mainten
         meta = {"name": said[:5], "creationTimestamp": "2026-01-01T00:00:00Z"}
         runs.api.put({"kind": "Event", "metadata": meta, "involvedObject": job, "message": said})
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Running", "Running", f"the driver is being created: {why}")
     runs.driver_runs("a", phase="reading")
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Running", "Running", "reading")
 
 
 async def test_a_job_with_another_owner_and_the_drivers_name_is_left_unchanged(runs: MaintenanceWorld) -> None:
     runs.api.put({"kind": "Job", "metadata": {"name": "a-driver", "labels": {}}, "spec": {}})
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == (
         "Pending",
         "ResourceConflict",
@@ -254,7 +254,7 @@ async def test_a_run_that_was_replaced_meanwhile_is_neither_resumed_nor_marked(
             runs.api.put({**body, "metadata": {**body["metadata"], "uid": "another"}})
 
     runs.api.refuse = replaces
-    await runs.look()
+    await runs.poll()
     assert (runs.job("a") or {})["spec"]["suspend"] is True
     assert marks(runs, "a") is None
 
@@ -263,11 +263,11 @@ async def test_a_job_that_the_api_server_calls_invalid_fails_the_run(runs: Maint
     runs.apply("a")
     invalid = KubeRefused(422, "Invalid", 'spec.template.spec.volumes[1].name: Duplicate value: "tmp"')
     runs.api.refuse = lambda method, path, _: invalid if method == "POST" and path.endswith("/jobs") else None
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Failed", "InvalidOptions")
     assert 'Duplicate value: "tmp"' in runs.said("a")[2]
     runs.api.refuse = lambda *_: None
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is None
 
 
@@ -285,7 +285,7 @@ async def test_a_template_with_an_unknown_field_fails_the_run(
         return unknown if is_dry_run and body["metadata"]["name"] == "b-driver" else None
 
     runs.api.refuse = refuse
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Running"
     assert runs.said("b")[:2] == ("Failed", "InvalidOptions")
     assert 'unknown field "spec.template.spec.affinity.x"' in runs.said("b")[2]
@@ -295,9 +295,9 @@ async def test_a_template_with_an_unknown_field_fails_the_run(
 
 async def test_a_running_run_loses_its_finalizer_when_its_cluster_is_deleted(runs: MaintenanceWorld) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     assert (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"] == [FINALIZER]
     await runs.worker.release(runs.bodies())
     assert not (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"]
-    await runs.worker.look()
+    await runs.worker.poll()
     assert not (runs.api.found(KIND, "a") or {})["metadata"]["finalizers"]

@@ -28,7 +28,7 @@ def application(world: MaintenanceWorld) -> JsonObject | None:
 async def begun(world: MaintenanceWorld, **spec: Any) -> None:
     installed(world)
     world.apply("a", backend="Kubeflow", **spec)
-    await world.look()
+    await world.poll()
 
 
 def state(world: MaintenanceWorld, name: str, attempts: int = 1, error: str = "") -> None:
@@ -67,26 +67,26 @@ async def test_the_spark_application_of_a_run_is_resumed_only_after_the_run_is_m
 async def test_the_status_reports_the_progress_and_the_result_of_the_driver(runs: MaintenanceWorld) -> None:
     await begun(runs)
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     waits = "the driver is being created: Kubeflow's Spark operator has not picked up the SparkApplication"
     assert runs.said("a")[2].startswith(waits)
     state(runs, "RUNNING")
     driver(runs, phase="archiving", records={"done": 43, "total": 100})
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Running", "Running", "archiving")
     assert (runs.status("a")["progress"], runs.status("a")["attempts"]) == ("43%", 1)
     state(runs, "SUCCEEDING")
     driver(runs, 0, message="archived", result={"records": 100}, ledger="barnabas.flights")
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Running"
     state(runs, "COMPLETED")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Succeeded", "Succeeded", "archived")
     assert runs.status("a")["result"] == {"records": 100}
     assert runs.status("a")["completionTime"] == AT
-    assert not await runs.look()
+    assert not await runs.poll()
     assert application(runs) is not None, "it stays, as a Job would"
     assert FINALIZER not in (runs.api.found(KIND, "a") or {})["metadata"].get("finalizers", ())
 
@@ -98,13 +98,13 @@ async def test_a_final_exit_code_ends_the_run_although_kubeflow_would_retry(
     await begun(runs)
     state(runs, "FAILING")
     driver(runs, code, message="flights-0 differs")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Failed", reason, "flights-0 differs")
     assert application(runs) is not None, "the status comes first: it says how the run ended"
     runs.restart()
-    await runs.look()
+    await runs.poll()
     assert application(runs) is None
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Failed", reason, "flights-0 differs")
 
 
@@ -112,26 +112,26 @@ async def test_a_killed_driver_is_retried_and_the_last_failure_is_reported(runs:
     await begun(runs)
     state(runs, "FAILING")
     driver(runs, 137)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Running"
     assert "(exit 137), so another driver is started" in runs.said("a")[2]
     runs.pods_go("a")
     state(runs, "SUBMISSION_FAILED", 2, "no room in the quota")
     runs.clock.pass_time(10.0)
-    await runs.look()
+    await runs.poll()
     waits = "the driver is being created: the SparkApplication is SUBMISSION_FAILED: no room in the quota"
     assert runs.said("a") == ("Running", "Running", waits)
     assert runs.status("a")["attempts"] == 2
     state(runs, "FAILED", 4)
     driver(runs, 1, message="the disk is full")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a") == ("Failed", "JobFailed", "the disk is full")
 
 
 async def test_the_status_reports_why_an_application_could_not_be_submitted(runs: MaintenanceWorld) -> None:
     await begun(runs)
     state(runs, "FAILED", error="failed to run spark-submit: forbidden")
-    await runs.look()
+    await runs.poll()
     said = "SparkApplicationFailed: failed to run spark-submit: forbidden"
     assert runs.said("a") == ("Failed", "JobFailed", said)
 
@@ -143,30 +143,30 @@ async def test_a_deadline_covers_all_attempts_and_the_next_run_waits_until_pods_
     state(runs, "RUNNING", 2)
     driver(runs, phase="archiving")
     runs.clock.pass_time(59)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Running"
     runs.clock.pass_time(1)
     runs.apply("b", made="2026-01-01T00:00:01Z")
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Failed", "DeadlineExceeded")
     assert "60 seconds" in runs.said("a")[2]
-    await runs.look()
+    await runs.poll()
     assert application(runs) is None
     assert runs.said("b")[1] == "OtherRunUnderWay"
     runs.pods_go("a")
-    await runs.look()
-    await runs.look()
+    await runs.poll()
+    await runs.poll()
     assert runs.said("b")[0] == "Running"
 
 
 async def test_a_run_without_kubeflows_definition_waits_and_says_what_to_install(runs: MaintenanceWorld) -> None:
     runs.apply("a", backend="Kubeflow")
-    await runs.look()
+    await runs.poll()
     phase, reason, message = runs.said("a")
     assert (phase, reason) == ("Pending", "SparkOperatorNotFound")
     assert message.endswith("install Kubeflow's Spark operator, or set backend to Kubernetes")
     installed(runs)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Running"
 
 
@@ -175,17 +175,17 @@ async def test_a_run_that_cannot_start_holds_up_no_other_on_its_topic_and_starts
 ) -> None:
     runs.apply("a", backend="Kubeflow")
     runs.apply("b", made="2026-01-01T00:00:01Z")
-    await runs.look()
-    await runs.look()
+    await runs.poll()
+    await runs.poll()
     assert runs.said("b")[0] == "Running"
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Pending", "OtherRunUnderWay")
     installed(runs)
-    await runs.look()
+    await runs.poll()
     assert application(runs) is None, "b is under way"
     runs.driver_ends("b", 0)
-    await runs.look()
-    await runs.look()
+    await runs.poll()
+    await runs.poll()
     assert (runs.said("b")[0], runs.said("a")[0]) == ("Succeeded", "Running")
 
 
@@ -197,7 +197,7 @@ async def test_runs_by_jobs_continue_and_others_report_why_if_applications_canno
     runs.apply("b", job="skew", options={"report": "/archive/b"})
     runs.apply("c", backend="Kubeflow", job="skew", options={"report": "/archive/c"})
     runs.apply("d", backend="Kubeflow", job="verify")
-    await runs.look()
+    await runs.poll()
     state(runs, "COMPLETED")
     runs.driver_runs("b")
     runs.driver_ends("b", 0, message="done")
@@ -205,14 +205,14 @@ async def test_runs_by_jobs_continue_and_others_report_why_if_applications_canno
     runs.api.refuse = lambda _, path, __: forbidden if "sparkapplications" in path else None
     runs.apply("e", backend="Kubeflow", job="skew", options={"report": "/archive/e"})
     runs.delete("d")
-    await runs.look()
+    await runs.poll()
     assert runs.said("b")[0] == "Succeeded"
     why = "the SparkApplications could not be listed: sparkapplications is forbidden"
     assert runs.said("a") == ("Running", "KubernetesError", why), "it is neither lost nor run again"
     assert runs.said("e") == ("Pending", "KubernetesError", why)
     assert runs.said("d")[1] == "KubernetesError", "it may still have pods"
     runs.api.refuse = lambda *_: None
-    await runs.look()
+    await runs.poll()
     assert (runs.said("a")[0], runs.said("c")[0], runs.said("e")[0]) == ("Succeeded", "Running", "Running")
 
 
@@ -230,11 +230,11 @@ async def test_a_deleted_run_is_removed_after_its_application_and_its_pods(runs:
     state(runs, "RUNNING")
     driver(runs, phase="archiving")
     runs.delete("a")
-    await runs.look()
+    await runs.poll()
     assert application(runs) is None
     assert runs.said("a")[1:] == ("Deleting", "waiting for the pods of the run to end; pods that still run: 1")
     runs.pods_go("a")
-    await runs.look()
+    await runs.poll()
     assert runs.api.found(KIND, "a") is None
 
 
@@ -242,9 +242,9 @@ async def test_a_run_whose_application_was_deleted_is_lost_and_not_run_again(run
     await begun(runs)
     del runs.api.objects[PATH]
     runs.restart()
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Failed", "RunLost")
-    await runs.look()
+    await runs.poll()
     assert application(runs) is None
 
 
@@ -259,6 +259,6 @@ async def test_an_application_with_another_owner_and_the_runs_name_is_left_uncha
 async def test_runs_of_both_backends_take_turns(runs: MaintenanceWorld) -> None:
     await begun(runs)
     runs.apply("b", made="2026-01-01T00:00:01Z")
-    await runs.look()
+    await runs.poll()
     assert runs.said("b")[1] == "OtherRunUnderWay"
     assert runs.job("b") is None

@@ -34,19 +34,19 @@ async def test_a_failed_driver_begins_again_with_the_credentials_of_a_cluster_th
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     assert not has_credentials(runs)
     runs.attempt_fails("a")
     runs.cluster = SECURED
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is None
     assert runs.said("a")[:2] == ("Running", "BeginsAgain")
-    await runs.look()
+    await runs.poll()
     assert has_credentials(runs)
     assert (runs.job("a") or {})["spec"]["suspend"] is False
     assert runs.said("a")[:2] == ("Running", "Running")
     runs.driver_ends("a", 0)
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[0] == "Succeeded"
 
 
@@ -55,18 +55,18 @@ async def test_only_a_continuous_run_begins_again_with_a_new_image_while_its_dri
     runs: MaintenanceWorld, options: dict[str, str], is_new: bool
 ) -> None:
     runs.apply("a", options=options)
-    await runs.look()
+    await runs.poll()
     runs.driver_runs("a", phase="archiving")
     runs.settings = dataclasses.replace(SETTINGS, jobs_image="jobs:next")
     runs.restart()
-    await runs.look()
+    await runs.poll()
     assert (runs.job("a") is None) == is_new
     if is_new:
-        await runs.look()
+        await runs.poll()
         assert runs.said("a")[1] == "BeginsAgain", "the driver has not ended yet"
         assert runs.job("a") is None
         runs.pods_go("a")
-    await runs.look()
+    await runs.poll()
     found = (runs.job("a") or {})["spec"]["template"]["spec"]["containers"][0]["image"]
     assert found == ("jobs:next" if is_new else "jobs:dev")
 
@@ -76,28 +76,28 @@ async def test_a_run_whose_driver_has_done_its_work_does_not_begin_again(
     runs: MaintenanceWorld, exit_code: int
 ) -> None:
     runs.apply("a")
-    await runs.look()
+    await runs.poll()
     runs.attempt_fails("a", exit_code)
     runs.cluster = SECURED
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is not None
 
 
 async def test_a_run_does_not_begin_again_while_no_run_may_begin(runs: MaintenanceWorld) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     runs.driver_runs("a")
     runs.cluster = SECURED
-    await runs.look("no broker answers")
+    await runs.poll("no broker answers")
     assert runs.job("a") is not None
 
 
 async def test_a_run_whose_job_is_deleted_by_others_is_lost_and_does_not_begin_again(runs: MaintenanceWorld) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     runs.driver_is_lost("a")
     runs.cluster = SECURED
-    await runs.look()
+    await runs.poll()
     assert runs.said("a")[:2] == ("Failed", "RunLost")
 
 
@@ -106,13 +106,13 @@ async def test_a_run_begins_again_if_an_operator_dies_at_any_write_and_another_f
     for write in count():
         async with maintenance_world() as world:
             world.apply("a", options=CONTINUOUS)
-            await world.look()
+            await world.poll()
             world.attempt_fails("a")
             world.cluster = SECURED
             is_dead = await _looks_until_it_dies_at(world, write)
             world.restart()
             for _ in range(3):
-                await world.look()
+                await world.poll()
             assert has_credentials(world)
             assert (world.job("a") or {})["spec"]["suspend"] is False
             assert (world.api.found(KIND, "a") or {})["metadata"]["annotations"][MARK] == "a Started"
@@ -134,7 +134,7 @@ async def _looks_until_it_dies_at(world: MaintenanceWorld, write: int) -> bool:
     world.api.refuse = dies
     with contextlib.suppress(KubeUnreachable):
         for _ in range(3):
-            await world.look()
+            await world.poll()
     world.api.refuse = lambda *_: None
     return next(numbers) > write
 
@@ -143,12 +143,12 @@ async def test_a_run_does_not_begin_again_because_an_admission_webhook_has_chang
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     job = runs.job("a") or {}
     job["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example/jobs:dev"
     runs.api.put(job)
     runs.driver_runs("a")
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is not None
     assert runs.said("a")[1] == "Running"
 
@@ -157,24 +157,24 @@ async def test_a_job_of_an_earlier_operator_without_a_digest_is_judged_by_its_im
     runs: MaintenanceWorld,
 ) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     job = runs.job("a") or {}
     del job["metadata"]["annotations"]
     runs.api.put(job)
     runs.attempt_fails("a")
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is not None
     runs.cluster = SECURED
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") is None
 
 
 async def test_a_run_with_an_unchanged_start_keeps_its_job_when_the_cluster_changes(runs: MaintenanceWorld) -> None:
     runs.apply("a", options=CONTINUOUS)
-    await runs.look()
+    await runs.poll()
     runs.driver_runs("a")
     more = replace(CLUSTER.spec, brokers=replace(CLUSTER.spec.brokers, replicas=5))
     runs.cluster = replace(CLUSTER, spec=more)
     before = runs.job("a")
-    await runs.look()
+    await runs.poll()
     assert runs.job("a") == before

@@ -41,11 +41,11 @@ async def test_an_operator_without_the_lease_serves_the_webhook_and_writes_nothi
     assert (api.writes, brokers.topics) == ([], {})
 
     leadership.renewed(math.inf)
-    workers.begin_anew()
+    workers.restart_all()
     await until(lambda: "flights" in brokers.topics and any("topics/stray" in each for each in api.writes))
 
     leadership.stop()
-    workers.begin_anew()
+    workers.restart_all()
     await until(lambda: workers.state_of(KEY) is not None)
     before = list(api.writes)
     workers.resource_event(api.put(topic("late")), is_gone=False)

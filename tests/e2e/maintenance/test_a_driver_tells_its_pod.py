@@ -54,20 +54,20 @@ def test_progress_is_written_at_most_every_five_seconds_and_a_refusal_is_logged_
         found = json.loads(kubectl("-n", NAMESPACE, "get", "pod", "archive-1", "-o=json"))
         return int(json.loads(found["metadata"]["annotations"][ANNOTATION])["records"]["done"])
 
-    pod.tell(progress(1))
+    pod.update(progress(1))
     assert told() == 1
-    pod.tell(progress(2))
+    pod.update(progress(2))
     assert told() == 1
     now_s[0] += PAUSE_S
-    pod.tell(progress(3))
+    pod.update(progress(3))
     assert told() == 3
-    pod.tell(progress(4), last=True)
+    pod.update(progress(4), last=True)
     assert told() == 4
     assert capsys.readouterr().err == ""
     kubectl("-n", NAMESPACE, "delete", "rolebinding", "driver")
     await_right(api_server, "no")
     for done in (5, 6):
-        pod.tell(progress(done), last=True)
+        pod.update(progress(done), last=True)
     assert told() == 4
     assert capsys.readouterr().err.count("HTTP Error 403: Forbidden") == 1
     pod.end(Ending(exit=3, message="differs", result={"records": 7}))

@@ -25,7 +25,7 @@ def world(
 ) -> Iterator[World]:
     folder: Path = tmp_path_factory.mktemp("maintenance")
     with world_of_one(controllers, f"maintenance-{os.getpid()}", broker, folder) as found:
-        operator = found.operator(RUN_LOOK_SECONDS="0.5")
+        operator = found.operator(RUN_POLL_SECONDS="0.5")
         try:
             yield found
         finally:

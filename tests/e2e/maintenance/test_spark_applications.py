@@ -58,7 +58,7 @@ def kubeflow(controllers: ControlPlane) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="module")
 def world(kubeflow: ControlPlane, broker: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with world_of_one(kubeflow, f"kubeflow-{os.getpid()}", broker, tmp_path_factory.mktemp("kubeflow")) as found:
-        operator = found.operator(RUN_LOOK_SECONDS="0.5")
+        operator = found.operator(RUN_POLL_SECONDS="0.5")
         try:
             yield found
         finally:

@@ -23,7 +23,7 @@ from barnabas_operator.reconcile.cluster_workers import ClusterWorkers
 from barnabas_operator.reconcile.worker_environment import OperatorSettings, WorkerEnvironment
 from harness.deadline import PATIENCE_S
 
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 CONNECT_S: Final = 30.0
 Bodies = list[dict[str, Any]]
 
@@ -153,7 +153,7 @@ async def _live(
                     return
                 _tell(workers, told, {body["metadata"]["uid"]: body for body in bodies})
                 workers.begin(namespace)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     except TimeoutError as error:
         raise AssertionError([body.get("status") for body in bodies]) from error
     finally:

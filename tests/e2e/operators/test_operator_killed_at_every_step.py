@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from barnabas_operator.kube.api import API_RESOURCES, KubeApi
 from barnabas_operator.reconcile.worker_environment import FINALIZER
-from e2e.operators.mortal_operator import LOOK_S, Life, die, live, new_workers
+from e2e.operators.mortal_operator import POLL_S, Life, die, live, new_workers
 from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from harness.soak import size
@@ -102,7 +102,7 @@ async def bring(api: KubeApi, bodies: list[dict[str, Any]], bootstrap: str, done
                 workers.resource_event(body, is_gone=False)
             workers.begin(None)
             while not done():
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
     finally:
         await workers.close()
 

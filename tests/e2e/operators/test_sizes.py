@@ -26,7 +26,7 @@ CERTIFICATE_BYTES_MAX = 8 * 1024 + 512
 MEMORY_MIB_MAX = 384
 """The limit of memory in the chart."""
 SETTLE_S = 20.0
-LOOK_S = 60.0
+POLL_S = 60.0
 WAIT_S_MAX = 600.0
 MIB = 2**20
 LISTENERS = [
@@ -115,7 +115,7 @@ class House:
 
     def requests_a_minute(self) -> int:
         asked = requests_of(self.plane)
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         return round(requests_of(self.plane) - asked)
 
     def cost(self, what: str, process: ServerProcess) -> None:

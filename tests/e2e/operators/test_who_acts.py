@@ -21,7 +21,7 @@ from local_kubernetes.control_plane import ControlPlane
 pytestmark = pytest.mark.slow
 SLACK_S = 5.0
 """A released lease must be taken over this much sooner than an expired one."""
-LOOK_S = 0.1
+POLL_S = 0.1
 
 Start = Callable[..., ServerProcess]
 
@@ -90,7 +90,7 @@ async def test_an_operator_cut_off_from_the_api_server_stops_writing_before_the_
     async def until(condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread(condition):
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     proxy = RefusingProxy(world.plane)
     async with proxy.running(tmp_path / "kubeconfig"):

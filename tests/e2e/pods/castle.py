@@ -17,7 +17,7 @@ NAMESPACE: Final = "castle"
 NAME: Final = "flights"
 BROKERS: Final = 3
 READY_SECONDS_MAX: Final = 300.0
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 PATHS: Final = {
     "cluster": "apis/barnabas.dev/v1alpha1",
     "pod": "api/v1",
@@ -111,14 +111,14 @@ class Castle:
             self.pods,
             lambda now: len(now) == self.brokers and not set(now.values()) & set(before.values()),
             READY_SECONDS_MAX,
-            LOOK_S,
+            POLL_S,
         )
 
     def crash(self, pod: str) -> None:
         """Kill a broker with `kill -9`; return when Kubernetes has started it again."""
         before = self._starts(pod)
         self._cluster.crash(self.namespace, pod)
-        wait_for(lambda: self._starts(pod), lambda now: now > before, READY_SECONDS_MAX, LOOK_S)
+        wait_for(lambda: self._starts(pod), lambda now: now > before, READY_SECONDS_MAX, POLL_S)
 
     def evict(self, pod: str) -> bool:
         """Evict a pod as `kubectl drain` does; return whether the disruption budget allowed it."""
@@ -141,7 +141,7 @@ class Castle:
 
     def await_ready(self) -> None:
         """Return when the Cluster is as declared, and every replica in sync."""
-        wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, LOOK_S)
+        wait_for(self._troubles, lambda troubles: not troubles, READY_SECONDS_MAX, POLL_S)
 
     def condition(self, kind: str, topic: str = "") -> Mapping[str, Any]:
         """Return a condition of the Cluster, or of a Topic. Raises AssertionError if there is none of that type."""

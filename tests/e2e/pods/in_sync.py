@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from harness.stock_client import StockClient
 
 REPLICAS: Final = 3
-LOOK_S: Final = 0.2
+POLL_S: Final = 0.2
 ANSWER_SECONDS_MAX: Final = 30.0
 
 
@@ -54,5 +54,5 @@ class InSync:
         self.fewest = min([self.fewest, *(len(row.isrs) for row in rows)])
 
     def _run(self) -> None:
-        while not self._ending.wait(LOOK_S):
+        while not self._ending.wait(POLL_S):
             self.look()

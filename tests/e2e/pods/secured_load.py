@@ -26,7 +26,7 @@ LISTENER: Final = "outside"
 RATE: Final = 200
 OVERLAP_S: Final = 86_400
 AGAIN_S: Final = 0.5
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 RENEWED_SECONDS_MAX: Final = 600.0
 """The operator reads annotations once a minute, and a kubelet brings a changed Secret within two minutes."""
 PAUSE_SECONDS_MAX: Final = 2.0
@@ -163,7 +163,7 @@ class SecuredLoad:
         annotation = "barnabas.dev/force-renew"
         seen = self._renewals()
         self._castle.kubectl("annotate", "secret", f"{NAME}-cluster-ca", f"{annotation}=true")
-        wait_for(self._renewals, lambda now: all(now[pod] > seen[pod] for pod in seen), RENEWED_SECONDS_MAX, LOOK_S)
+        wait_for(self._renewals, lambda now: all(now[pod] > seen[pod] for pod in seen), RENEWED_SECONDS_MAX, POLL_S)
 
     def restart_clients(self) -> None:
         """Start clients with the present password, and end those of before."""

@@ -26,7 +26,7 @@ SLOW: Final = 5
 """Records a second: most of the records are left after all checks, however long these take."""
 FAST: Final = 10_000
 SECONDS_MAX: Final = 400.0
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 READER: Final = """
 import os, signal, time
 from kafka import KafkaConsumer
@@ -120,7 +120,7 @@ def _by(label: str, series: list[Series]) -> dict[str, float]:
 
 def _all_are_read(asked: Prometheus, castle: Castle) -> None:
     jobs = {"brokers": castle.brokers, "lag-exporter": 1, "operator": 1}
-    wait_for(lambda: _by("job", asked.now("sum by (job) (up)")), lambda found: found == jobs, SECONDS_MAX, LOOK_S)
+    wait_for(lambda: _by("job", asked.now("sum by (job) (up)")), lambda found: found == jobs, SECONDS_MAX, POLL_S)
 
 
 def _prometheus_sees_all(asked: Prometheus, castle: Castle) -> None:
@@ -147,7 +147,7 @@ def _series_come_back(asked: Prometheus, castle: Castle) -> None:
     chosen = f"--selector=app.kubernetes.io/name=barnabas-lag-exporter,barnabas.dev/cluster={castle.name}"
     castle.kubectl("delete", "pod", chosen, "--grace-period=0", "--force")
     (lag,) = wait_for(
-        lambda: _lag_by_instance(asked), lambda now: len(now) == 1 and before not in now, SECONDS_MAX, LOOK_S
+        lambda: _lag_by_instance(asked), lambda now: len(now) == 1 and before not in now, SECONDS_MAX, POLL_S
     ).values()
     assert 0 < lag <= RECORDS
     assert len(asked.now(f'kafka_topic_partition_leader{{job="lag-exporter",topic="{TOPIC}"}}')) == PARTITIONS
@@ -156,7 +156,7 @@ def _series_come_back(asked: Prometheus, castle: Castle) -> None:
 def _series_go(asked: Prometheus, castle: Castle) -> None:
     """Check that the group's series disappear from all targets, while the targets are still read."""
     series = f'{{__name__=~"kafka_consumergroup.*",consumergroup="{GROUP}"}}'
-    wait_for(lambda: asked.now(series), lambda left: left == [], SECONDS_MAX, LOOK_S)
+    wait_for(lambda: asked.now(series), lambda left: left == [], SECONDS_MAX, POLL_S)
     assert len(asked.now(f'kafka_topic_partitions{{topic="{TOPIC}"}}')) >= 1
     _all_are_read(asked, castle)
 
@@ -173,12 +173,12 @@ def test_a_reset_scales_the_consumers_down_and_up_again(billing: Billing) -> Non
     spec: dict[str, object] = {"scaling": scaling, "deletionPolicy": "Retain"}
     billing.castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
     billing.apply(**spec)
-    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
+    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, POLL_S)
     billing.apply(**spec, offsets={"reset": reset})
-    wait_for(lambda: billing.condition("OffsetsReset"), lambda said: said[0] == "True", SECONDS_MAX, LOOK_S)
+    wait_for(lambda: billing.condition("OffsetsReset"), lambda said: said[0] == "True", SECONDS_MAX, POLL_S)
     assert billing.status()["reset"]["again"] == RECORDS
-    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
-    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, LOOK_S)
+    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, POLL_S)
+    wait_for(lambda: billing.status().get("lag"), lambda lag: lag == 0, SECONDS_MAX, POLL_S)
 
 
 @pytest.mark.soak(only=True)
@@ -194,8 +194,8 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     spec: dict[str, object] = {"lagObjective": objective, "scaling": scaling, "deletionPolicy": "DeleteGroup"}
     billing.apply(**spec)
 
-    wait_for(billing.replicas, lambda found: found == 3, SECONDS_MAX, LOOK_S)
-    wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "False", SECONDS_MAX, LOOK_S)
+    wait_for(billing.replicas, lambda found: found == 3, SECONDS_MAX, POLL_S)
+    wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "False", SECONDS_MAX, POLL_S)
     header, row = castle.kubectl("get", "bg", TOPIC).splitlines()
     assert {"GROUP", "STATE", "MEMBERS", "LAG", "OBJECTIVE"} <= set(header.split())
     assert {GROUP, "False"} <= set(row.split())
@@ -208,9 +208,9 @@ def _life_of_a_group(billing: Billing, asked: Prometheus) -> None:
     _prometheus_sees_all(asked, castle)
 
     castle.kubectl("set", "env", f"deployment/{GROUP}", f"RATE={FAST}")
-    wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "True", SECONDS_MAX, LOOK_S)
+    wait_for(lambda: billing.condition("WithinObjective")[0], lambda said: said == "True", SECONDS_MAX, POLL_S)
     billing.apply(**{**spec, "scaling": {**scaling, "max": 1}})
-    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, LOOK_S)
+    wait_for(billing.replicas, lambda found: found == 1, SECONDS_MAX, POLL_S)
 
     # Foreground deletion waits for the pods: a consumer that still starts would create its group again.
     castle.kubectl("delete", "deployment", GROUP, "--cascade=foreground")

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.castle import NAME, POLL_S, Castle
 from e2e.pods.comes_back import await_another, delete, uid
 from e2e.pods.figures import Figures
 from e2e.pods.under_traffic import under_traffic
@@ -78,7 +78,7 @@ def _lose_disks(castle: Castle, broker: int) -> None:
     claims = [f"volume-{volume['id']}-{NAME}-broker-{broker}" for volume in volumes]
     before = {claim: uid(castle, "pvc", claim) for claim in claims}
     castle.kubectl("delete", "pvc", *claims, "--wait=false")
-    wait_for(lambda: castle.conditions().get("ClaimsDeleted", ""), lambda said: claims[0] in said, SECONDS_MAX, LOOK_S)
+    wait_for(lambda: castle.conditions().get("ClaimsDeleted", ""), lambda said: claims[0] in said, SECONDS_MAX, POLL_S)
     castle.await_warning(f"ClaimsDeleted: .*{claims[0]}")
     castle.kubectl("delete", "pod", f"{NAME}-broker-{broker}", "--wait=true")
     for claim, was in before.items():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.castle import NAME, POLL_S, Castle
 from e2e.pods.figures import Figures
 from harness.deadline import wait_for
 from harness.stock_client import StockClient
@@ -62,13 +62,13 @@ def test_a_disk_and_a_broker_are_added_at_once(castle: Castle, figures: Figures)
     began_s = time.monotonic()
     castle.patch({"brokers": {"replicas": 4}, "storage": {**storage, "volumes": [*storage["volumes"], more]}})
     wait_for(
-        castle.pods, lambda now: len(now) == 4 and not set(before.values()) & set(now.values()), SECONDS_MAX, LOOK_S
+        castle.pods, lambda now: len(now) == 4 and not set(before.values()) & set(now.values()), SECONDS_MAX, POLL_S
     )
-    wait_for(lambda: castle.condition("Rolling"), lambda now: now["status"] == "False", SECONDS_MAX, LOOK_S)
+    wait_for(lambda: castle.condition("Rolling"), lambda now: now["status"] == "False", SECONDS_MAX, POLL_S)
     figures.tell("one more disk and one more broker for three brokers", f"{time.monotonic() - began_s:.0f} s")
     assert is_whole()
     castle.patch({"brokers": {"replicas": 3}})
-    wait_for(castle.pods, lambda now: len(now) == 3, SECONDS_MAX, LOOK_S)
+    wait_for(castle.pods, lambda now: len(now) == 3, SECONDS_MAX, POLL_S)
     castle.await_ready()
 
 
@@ -77,7 +77,7 @@ def test_a_deleted_cluster_that_is_applied_again_has_its_records(castle: Castle,
     found = castle.read("cluster", NAME)
     again = {key: found[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": NAME}}
     castle.kubectl("delete", "cluster", NAME)
-    wait_for(castle.pods, lambda pods: not pods, SECONDS_MAX, LOOK_S)
+    wait_for(castle.pods, lambda pods: not pods, SECONDS_MAX, POLL_S)
     began_s = time.monotonic()
     castle.kubectl("create", "-f-", stdin=json.dumps(again))
     castle.await_ready()
@@ -105,15 +105,15 @@ def test_a_disk_that_cannot_be_made_restarts_at_most_one_broker(castle: Castle) 
         castle.patch({"storage": {**storage, "volumes": [*storage["volumes"], wrong]}})
         if binding == "Immediate":
             told = wait_for(
-                lambda: castle.condition("Ready"), lambda now: now["status"] == "False", SECONDS_MAX, LOOK_S
+                lambda: castle.condition("Ready"), lambda now: now["status"] == "False", SECONDS_MAX, POLL_S
             )
             assert told["reason"] == "ClaimNotBound"
             assert castle.pods() == before, "no broker must restart"
         else:
-            wait_for(castle.pods, lambda now: len(now) == len(before) and now != before, SECONDS_MAX, LOOK_S)
+            wait_for(castle.pods, lambda now: len(now) == len(before) and now != before, SECONDS_MAX, POLL_S)
         castle.patch({"storage": storage})
         castle.await_ready()
-        wait_for(lambda: claims(castle), lambda now: now == had, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: claims(castle), lambda now: now == had, SECONDS_MAX, POLL_S)
     changed = [name for name, uid in castle.pods().items() if uid != before[name]]
     assert len(changed) == 1, "the other brokers must not restart"
     assert is_whole()

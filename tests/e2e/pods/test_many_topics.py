@@ -15,7 +15,7 @@ from harness.deadline import wait_for
 TOPICS = 1_000
 CHANGED = TOPICS // 5
 SECONDS_MAX = 300.0
-LOOK_S = 1.0  # Listing all Topics slows down the operator and the brokers.
+POLL_S = 1.0  # Listing all Topics slows down the operator and the brokers.
 MINE, LABEL = "many-", "many"
 
 
@@ -59,14 +59,14 @@ def test_many_topics_are_created_changed_and_deleted(castle: Castle, figures: Fi
     others = set(castle.kubectl("get", "topics", "-oname").split())
     with timed(figures, f"{TOPICS} Topics of 3 partitions x 3 applied, until all are ready", "40 s for 1,000"):
         castle.kubectl("apply", "--server-side", "-f-", stdin=manifests(TOPICS, 3))
-        wait_for(lambda: ready(castle, 3), lambda count: count == TOPICS, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: ready(castle, 3), lambda count: count == TOPICS, SECONDS_MAX, POLL_S)
     figures.tell("memory of the operator with them", f"{operator_bytes(castle) / 1e6:.0f} MB")
     with timed(figures, f"{CHANGED} of them raised to 4 partitions"):
         castle.kubectl("apply", "--server-side", "-f-", stdin=manifests(CHANGED, 4))
-        wait_for(lambda: ready(castle, 4), lambda count: count == CHANGED, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: ready(castle, 4), lambda count: count == CHANGED, SECONDS_MAX, POLL_S)
     with timed(figures, f"{TOPICS} deleted, topics too"):
         castle.kubectl("delete", "topics", f"--selector={LABEL}", "--wait=false")
-        wait_for(lambda: rows(castle), lambda left: not left, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: rows(castle), lambda left: not left, SECONDS_MAX, POLL_S)
     documents = json.loads(castle.kubectl("get", "statedocuments", "-o=json"))["items"]
     assert not [each for each in documents if each["spec"]["key"].startswith(f"topics/{MINE}")]
     assert set(castle.kubectl("get", "topics", "-oname").split()) == others

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.pods.castle import BROKERS, NAME, POLL_S, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.traffic import Traffic
 from e2e.pods.under_traffic import KILL_SECONDS_MAX, STALL_SECONDS_MAX, under_traffic
@@ -24,7 +24,7 @@ EVICT_S = 1.0  # Each try starts kubectl.
 def _roll_while_the_operator_restarts(castle: Castle, traffic: Traffic) -> None:
     before = castle.pods()
     castle.kubectl("rollout", "restart", f"statefulset/{NAME}-broker")
-    wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX, pause_s=LOOK_S)
+    wait_for(lambda: castle.pods() != before, seconds_max=ROLL_SECONDS_MAX, pause_s=POLL_S)
     castle.kubectl("rollout", "restart", "deployment/barnabas-operator")
     castle.await_new_pods(before)
 
@@ -36,7 +36,7 @@ def _kill(castle: Castle, traffic: Traffic) -> None:
 def _delete_one_and_evict_all(castle: Castle, traffic: Traffic) -> None:
     """Evict as `kubectl drain` does: retry until the disruption budget allows it."""
     castle.kubectl("delete", "pod", f"{NAME}-broker-2", "--wait=true")
-    before = wait_for(castle.pods, lambda pods: len(pods) == BROKERS, ROLL_SECONDS_MAX, LOOK_S)
+    before = wait_for(castle.pods, lambda pods: len(pods) == BROKERS, ROLL_SECONDS_MAX, POLL_S)
     for pod in sorted(before):
         wait_for(partial(castle.evict, pod), seconds_max=ROLL_SECONDS_MAX, pause_s=EVICT_S)
     castle.await_new_pods(before)

@@ -11,7 +11,7 @@ import pytest
 from kafka.protocol.admin import DescribeClusterRequest
 
 from barnabas_operator.planning.brokers.pods import node_host
-from e2e.pods.castle import LOOK_S, Castle
+from e2e.pods.castle import POLL_S, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.pod_watch import PodWatch
 from e2e.pods.providers import Cluster
@@ -129,7 +129,7 @@ def test_brokers_of_one_rack_restart_together_and_lose_no_acknowledged_record(
     with under_traffic(racks, figures, "five brokers in three racks restart", "restarts"):
         watch = PodWatch(racks)
         racks.patch({"config": {"group.initial.rebalance.delay.ms": 1}})
-        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
+        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=POLL_S)
     assert max(map(len, watch.down)) == 2
     assert all(len({zones[pod] for pod in together}) == 1 for together in watch.down), watch.down
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle, topic_manifest
+from e2e.pods.castle import BROKERS, NAME, POLL_S, Castle, topic_manifest
 from e2e.pods.figures import Figures
 from e2e.pods.pod_watch import PodWatch
 from e2e.pods.under_traffic import under_traffic
@@ -48,7 +48,7 @@ def _upgrade(castle: Castle) -> None:
     one_more = [*listeners, {"name": "brief", "port": 9099, "type": "nodeport"}]
     castle.patch({"brokers": {"image": NO_IMAGE}, "listeners": one_more})
     wait_for(
-        lambda: castle.condition("Ready").get("message", ""), lambda said: "ImagePull" in said, SECONDS_MAX, LOOK_S
+        lambda: castle.condition("Ready").get("message", ""), lambda said: "ImagePull" in said, SECONDS_MAX, POLL_S
     )
     castle.await_warning("BrokersNotReady: .*ImagePull")
     assert len(castle.pods().items() & before.items()) == BROKERS - 1
@@ -83,7 +83,7 @@ def test_brokers_restart_one_by_one_and_the_controller_last(castle: Castle, figu
     with under_traffic(castle, figures, f"a roll for {cause}", re.sub(r"[^a-z]+", "-", cause)):
         watch = PodWatch(castle)
         CAUSES[cause](castle)
-        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=LOOK_S)
+        wait_for(watch.look, seconds_max=SECONDS_MAX, pause_s=POLL_S)
     # Pin the running image, so that the next release of the chart rolls nothing.
     castle.patch({"brokers": {"image": castle.pod_items()[0]["spec"]["containers"][0]["image"]}})
     assert set(map(len, watch.down)) == {1}
@@ -101,7 +101,7 @@ def test_only_the_pod_with_a_restart_annotation_restarts(castle: Castle, figures
         castle.await_ready()
         assert castle.pods() == before
         castle.kubectl("annotate", "pod", asked, ANNOTATION)
-        wait_for(lambda: castle.pods().get(asked, before[asked]) != before[asked], bool, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: castle.pods().get(asked, before[asked]) != before[asked], bool, SECONDS_MAX, POLL_S)
         castle.await_ready()
     castle.patch({"config": {"log.retention.ms": None}})
     assert {name for name, uid in castle.pods().items() if uid != before[name]} == {asked}

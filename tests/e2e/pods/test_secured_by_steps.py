@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from e2e.pods.administrator import administrator
-from e2e.pods.castle import LOOK_S, NAME, Castle
+from e2e.pods.castle import NAME, POLL_S, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.under_traffic import under_traffic
 from harness.deadline import PATIENCE_S, wait_for
@@ -27,7 +27,7 @@ def stages_until(castle: Castle, last: str | None, listeners: list[object]) -> l
     seen = [stage(castle)]
     castle.patch({"listeners": listeners})
     while seen[-1] != last:
-        seen.append(wait_for(lambda: stage(castle), lambda now: now != seen[-1], STEP_SECONDS_MAX, LOOK_S))
+        seen.append(wait_for(lambda: stage(castle), lambda now: now != seen[-1], STEP_SECONDS_MAX, POLL_S))
         castle.kubectl("delete", "pod", "-lapp.kubernetes.io/name=barnabas-operator", "--wait=false")
     castle.await_ready()
     return seen

@@ -13,7 +13,7 @@ from kafka.admin import UpdateFeatureType
 from barnabas_core.conventions import METADATA_LEVEL, METADATA_LEVEL_MAX
 from barnabas_operator.app.cluster_options import SystemClock
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
-from e2e.pods.castle import LOOK_S, NAME, READY_SECONDS_MAX, Castle
+from e2e.pods.castle import NAME, POLL_S, READY_SECONDS_MAX, Castle
 from e2e.pods.figures import Figures
 from e2e.pods.under_traffic import under_traffic
 from harness.deadline import wait_for
@@ -58,7 +58,7 @@ def await_level(castle: Castle, level: int) -> None:
         lambda: castle.read("cluster", NAME)["status"]["metadataVersion"],
         lambda now: now == level,
         READY_SECONDS_MAX,
-        LOOK_S,
+        POLL_S,
     )
 
 
@@ -68,14 +68,14 @@ def await_refusal(castle: Castle, begins: str) -> None:
         lambda: (castle.condition("Ready").get("reason"), castle.condition("Ready").get("message", "")),
         lambda now: now[0] == "NotSupported" and now[1].startswith(begins),
         READY_SECONDS_MAX,
-        LOOK_S,
+        POLL_S,
     )
 
 
 def lower_by_hand(castle: Castle, level: int) -> None:
     """Pause, lower the level and pin it, as the page about upgrades says."""
     castle.patch({"pause": True})
-    wait_for(castle.conditions, lambda now: "ReconciliationPaused" in now, READY_SECONDS_MAX, LOOK_S)
+    wait_for(castle.conditions, lambda now: "ReconciliationPaused" in now, READY_SECONDS_MAX, POLL_S)
     with ClusterAdmin(castle.bootstrap, SystemClock()) as admin:
         client: Any = admin.client
         answer = client.update_features({METADATA_LEVEL: (UpdateFeatureType.SAFE_DOWNGRADE, level)})

@@ -36,7 +36,7 @@ REPLICAS: Final = 3
 RECORDS: Final = 10
 COMMITTED: Final = 8
 SEEN: Final = GroupSeen(state="Empty", lags=GroupLags(None, {}, {}))
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 
 
 class ResetWorld:
@@ -170,7 +170,7 @@ class ResetWorld:
 
     def _run_pods(self) -> None:
         consumer: Any = None
-        while not self._ended.wait(LOOK_S):
+        while not self._ended.wait(POLL_S):
             wanted = self.target()["spec"]["replicas"] > 0
             if wanted and consumer is None:
                 consumer = self._joined()

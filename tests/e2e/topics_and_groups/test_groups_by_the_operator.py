@@ -14,7 +14,7 @@ from harness.deadline import PATIENCE_S, wait_for
 from harness.server_process import ServerProcess
 from local_kubernetes.control_plane import ControlPlane
 
-LOOK_S = 0.5
+POLL_S = 0.5
 """A group stalls after two seconds without progress, so it may be OK or STALL here on a busy machine."""
 
 
@@ -29,7 +29,7 @@ def world(
 
 @pytest.fixture
 def operator(world: World) -> Iterator[ServerProcess]:
-    with closing(world.operator(GROUP_LOOK_SECONDS=str(LOOK_S))) as process:
+    with closing(world.operator(GROUP_POLL_SECONDS=str(POLL_S))) as process:
         yield process
 
 

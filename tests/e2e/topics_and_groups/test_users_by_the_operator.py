@@ -73,7 +73,7 @@ IMPOSSIBLE: tuple[tuple[dict[str, Any], str], ...] = (
 
 
 MANY = 1_000
-LOOK_S = 1.0
+POLL_S = 1.0
 READY_S_MAX = 60.0
 GIVE_UP_S = 600.0
 
@@ -185,7 +185,7 @@ def test_a_thousand_users_are_ready_within_a_minute(users: UserWorld) -> None:
     began_s = time.monotonic()
     users.apply_many(names, authorization={"acls": [WRITES]}, quotas={"producerByteRate": 1_000_000})
     print(f"applied after {time.monotonic() - began_s:.1f} s, {users.ready()} are ready", flush=True)
-    wait_for(users.ready, lambda count: count == MANY, GIVE_UP_S, LOOK_S)
+    wait_for(users.ready, lambda count: count == MANY, GIVE_UP_S, POLL_S)
     took(f"{MANY} Users from kubectl apply until all are ready", time.monotonic() - began_s, READY_S_MAX)
     for name in (names[0], names[-1]):
         assert users.comes_in(users.settings(name))

@@ -9,7 +9,7 @@ from typing import Any, Final
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from barnabas_operator.resources.kind import JsonObject
-from e2e.pods.castle import BROKERS, LOOK_S, NAME
+from e2e.pods.castle import BROKERS, NAME, POLL_S
 from e2e.weeks.action import Action
 from e2e.weeks.site import Site
 from e2e.weeks.tenant import BROKERS_MAX, BUSY, SECONDS_MAX, Tenant, changed
@@ -155,7 +155,7 @@ def _restart_one(site: Site, tenant: Tenant, chance: random.Random) -> None:
     chosen = chance.choice(sorted(before))
     tenant.castle.kubectl("annotate", "pod", chosen, RESTART)
     wait_for(
-        lambda: tenant.castle.pods().get(chosen, ""), lambda uid: uid not in ("", before[chosen]), SECONDS_MAX, LOOK_S
+        lambda: tenant.castle.pods().get(chosen, ""), lambda uid: uid not in ("", before[chosen]), SECONDS_MAX, POLL_S
     )
     tenant.await_ready()
     assert {name for name, uid in tenant.castle.pods().items() if uid != before[name]} == {chosen}
@@ -174,7 +174,7 @@ def _rebalance(site: Site, tenant: Tenant, chance: random.Random) -> None:
     assert BROKERS not in tenant.brokers_of(BUSY)
     with restarts_none(tenant):
         tenant.castle.kubectl("annotate", "clusters.barnabas.dev", NAME, f"{REBALANCE}=approve")
-        wait_for(lambda: _annotations(tenant), lambda found: REBALANCE not in found, SECONDS_MAX, LOOK_S)
+        wait_for(lambda: _annotations(tenant), lambda found: REBALANCE not in found, SECONDS_MAX, POLL_S)
     assert BROKERS in tenant.brokers_of(BUSY, *tenant.topics)
     tenant.scale(BROKERS)
 

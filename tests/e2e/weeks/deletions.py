@@ -3,7 +3,7 @@
 import random
 from typing import Final
 
-from e2e.pods.castle import BROKERS, LOOK_S
+from e2e.pods.castle import BROKERS, POLL_S
 from e2e.pods.comes_back import await_another, delete, uid
 from e2e.weeks.action import Action, Down
 from e2e.weeks.changes import await_refusal, restarts, restarts_none
@@ -30,7 +30,7 @@ def _stateful_set(site: Site, tenant: Tenant, chance: random.Random) -> None:
         lambda: _owners_of_pods(tenant),
         lambda now: set(now) == all_of_it and len(now) == tenant.castle.brokers,
         SECONDS_MAX,
-        LOOK_S,
+        POLL_S,
     )
 
 

@@ -5,7 +5,7 @@ import time
 from functools import partial
 from typing import Final
 
-from e2e.pods.castle import LOOK_S
+from e2e.pods.castle import POLL_S
 from e2e.pods.under_traffic import KILL_SECONDS_MAX
 from e2e.weeks.action import Action, Down
 from e2e.weeks.site import OPERATOR, OPERATOR_PODS, Site
@@ -32,7 +32,7 @@ def _evict(site: Site, tenant: Tenant, chance: random.Random) -> None:
     before = tenant.castle.pods()
     pod = chance.choice(sorted(before))
     wait_for(partial(tenant.castle.evict, pod), seconds_max=SECONDS_MAX, pause_s=TRY_S)
-    wait_for(lambda: tenant.castle.pods().get(pod, ""), lambda now: now not in ("", before[pod]), SECONDS_MAX, LOOK_S)
+    wait_for(lambda: tenant.castle.pods().get(pod, ""), lambda now: now not in ("", before[pod]), SECONDS_MAX, POLL_S)
 
 
 def _kill_operator(site: Site, tenant: Tenant, chance: random.Random) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from barnabas_operator.resources.kind import JsonObject
-from e2e.pods.castle import BROKERS, LOOK_S, NAME, Castle
+from e2e.pods.castle import BROKERS, NAME, POLL_S, Castle
 from e2e.pods.providers import Cluster
 from e2e.pods.traffic import Traffic
 from harness.deadline import wait_for
@@ -117,7 +117,7 @@ class Tenant:
 
     def await_pods(self, count: int) -> None:
         """Return when there are so many pods."""
-        wait_for(self.castle.pods, lambda pods: len(pods) == count, SECONDS_MAX, LOOK_S)
+        wait_for(self.castle.pods, lambda pods: len(pods) == count, SECONDS_MAX, POLL_S)
 
     def await_ready(self) -> None:
         """Return when Cluster and Topics are as declared."""
@@ -140,7 +140,7 @@ class Tenant:
         pod = f"{NAME}-broker-0"
         command = ("exec", pod, "--", "barnabas", "restore-metadata", f"/etc/barnabas/{pod}.properties", "--execute")
         expected = ("Restored", NOTHING_MISSING) if if_missing else ("Restored",)
-        wait_for(lambda: self.castle.ask(*command), partial(_has_printed, expected), SECONDS_MAX, LOOK_S)
+        wait_for(lambda: self.castle.ask(*command), partial(_has_printed, expected), SECONDS_MAX, POLL_S)
 
     def client(self) -> StockClient:
         """Return a client with the addresses that clients had at the beginning."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
 from barnabas_broker.app import loop_turns
-from barnabas_broker.app.log_chores import make_cleaner, make_helper, make_inspector
+from barnabas_broker.app.log_tasks import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.loop_turns import LoopTimers, MeasuringSelector, SystemClock
 from barnabas_broker.app.node import Node, make_authorizer
 from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
-from barnabas_broker.app.supervision import Chore
+from barnabas_broker.app.supervision import PeriodicTask
 from barnabas_broker.app.wiring import (
     NodeEnvironment,
     boot_id,
@@ -96,7 +96,7 @@ class Recovery:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._said_s = clock.monotonic_s()
+        self._logged_s = clock.monotonic_s()
         self._last: LoadProgress | None = None
 
     def advance(self, progress: LoadProgress) -> None:
@@ -106,8 +106,8 @@ class Recovery:
         """
         self._last = progress
         now_s = self._clock.monotonic_s()
-        if now_s - self._said_s >= PROGRESS_S:
-            self._said_s = now_s
+        if now_s - self._logged_s >= PROGRESS_S:
+            self._logged_s = now_s
             log.info(
                 "the broker is loading its logs: %s, and %d bytes have been recovered",
                 self.progress(),
@@ -437,7 +437,7 @@ class Broker:
             await asyncio.to_thread(tls.refresh, await passwords.opened(node.current_config()))
 
         node.handler_environment.check_certificates = check
-        node.chores.start([Chore("certificates", CERTIFICATES_S, refresh, 0)])
+        node.periodic_tasks.start([PeriodicTask("certificates", CERTIFICATES_S, refresh, 0)])
 
     def _warn_of_open_listeners(self) -> None:
         for endpoint in self._config.listeners.bound:

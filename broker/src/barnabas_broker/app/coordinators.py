@@ -379,9 +379,9 @@ def forget_deleted_topics(groups: GroupCoordinator, image: MetadataImage) -> Non
 
     def changed(change: ImageChange) -> None:
         gone = [image.tombstones.get(document.topic_id) for document in change.deleted]
-        buried = {each.topic_id: each for each in gone if each is not None}
-        if buried:
-            groups.on_topics_deleted(buried)
+        deleted = {each.topic_id: each for each in gone if each is not None}
+        if deleted:
+            groups.on_topics_deleted(deleted)
 
     image.subscribe(changed)
 
@@ -400,9 +400,9 @@ def _forget_share_states(coordinator: ShareCoordinator, image: MetadataImage) ->
 def _report_ordinary_topic(image: MetadataImage) -> None:
     """Log an error now and at each change while `__transaction_state` lacks `cleanup.policy=compact`."""
 
-    def look_at(topics: Iterable[TopicDocument]) -> None:
+    def check(topics: Iterable[TopicDocument]) -> None:
         if any(each.name == TRANSACTION_STATE and not is_compacted(each.configs) for each in topics):
             log.error(NOT_COMPACTED)
 
-    look_at(image.topics.values())
-    image.subscribe(lambda change: look_at((*change.created, *change.changed)))
+    check(image.topics.values())
+    image.subscribe(lambda change: check((*change.created, *change.changed)))

@@ -215,7 +215,7 @@ def read_config(path: Path, overrides: Sequence[str], connections: int) -> Broke
 async def _run(
     config: BrokerConfig, descriptors: Descriptors, selector: MeasuringSelector, on_ready: Callable[[], object]
 ) -> int:
-    _tell_of_descriptors(config, descriptors)
+    _log_descriptors(config, descriptors)
     broker = Broker(config, descriptors.segments, asyncio.get_running_loop(), selector)
     try:
         is_started = await broker.start()
@@ -238,7 +238,7 @@ async def _run(
     return 0
 
 
-def _tell_of_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
+def _log_descriptors(config: BrokerConfig, descriptors: Descriptors) -> None:
     log.info(
         "the process may open %d files: the broker uses at most %d of them for log segments, and accepts at most "
         "max.connections=%d connections",

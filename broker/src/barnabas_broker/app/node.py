@@ -20,8 +20,8 @@ from barnabas_broker.app.coordinators import (
     make_transactions,
     start_coordinators,
 )
-from barnabas_broker.app.log_chores import LogChores, LogEndReports
-from barnabas_broker.app.supervision import Chore, Chores, Supervisor, every
+from barnabas_broker.app.log_tasks import LogEndReports, LogTasks
+from barnabas_broker.app.supervision import PeriodicTask, PeriodicTasks, Supervisor, every
 from barnabas_broker.app.wiring import (
     NodeEnvironment,
     cluster_of_log_dirs,
@@ -111,7 +111,7 @@ async def hand_over(
                 len(left),
             )
     if led:
-        await leader_propagation.until_heard(led)
+        await leader_propagation.until_known(led)
         await client_drain.until_all_left()
 
 
@@ -221,7 +221,7 @@ class Node:
             asyncio.sleep,
             self.supervisor.spawn,
         )
-        self.chores = Chores(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
+        self.periodic_tasks = PeriodicTasks(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
         self._takedown: list[Callable[[], Awaitable[None] | None]] = []
         """The functions that undo what the start did, in the order of the start; `stop` calls them in reverse order."""
         self._give_back: Callable[[], Awaitable[None]] = _nothing
@@ -399,7 +399,7 @@ class Node:
             environment.clock,
             asyncio.sleep,
             was_clean=logs.was_clean,
-            tell_log_ends=self._log_ends.begin_incarnation,
+            report_log_ends=self._log_ends.begin_incarnation,
         )
         self._wire_controller()
         await self.membership.join()
@@ -454,11 +454,11 @@ class Node:
         """
         environment = self.handler_environment
         self.pause_detection.start()
-        log_chores = LogChores(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
+        log_tasks = LogTasks(environment.logs, environment.replicas, self._environment.clock, self.supervisor.spawn)
         self._takedown.append(
-            lambda: environment.logs.shutdown(log_chores.high_watermark_of, self.membership.registered_epoch)
+            lambda: environment.logs.shutdown(log_tasks.high_watermark_of, self.membership.registered_epoch)
         )
-        self._takedown.append(self._log_ends.tell)
+        self._takedown.append(self._log_ends.report)
         self._takedown.append(environment.replicas.stop)
         self._takedown.append(self.fetchers.close)
         await environment.replicas.start()
@@ -467,8 +467,8 @@ class Node:
         self.image.subscribe(self._configs_changed)
         self._reconfigure()
         isr_check_s = self.config.replica_lag_time_max_ms / 1000 / ISR_CHECKS_IN_LAG
-        isr = Chore("isr", isr_check_s, environment.replicas.check_isr)
-        self.chores.start([*log_chores.table(self.config), isr, *self._log_ends.chores()])
+        isr = PeriodicTask("isr", isr_check_s, environment.replicas.check_isr)
+        self.periodic_tasks.start([*log_tasks.table(self.config), isr, *self._log_ends.periodic_tasks()])
 
     def start_cleaner(self, cleaner: LogCleaner) -> None:
         """Start the compaction of logs."""
@@ -484,9 +484,9 @@ class Node:
         self.handler_environment.config = self.config
         self.handler_environment.replicas.reconfigure(self.config)
         if (self.config.broker_rack, self.config.listeners) != (before.broker_rack, before.listeners):
-            self.supervisor.spawn(self._tell_place())
+            self.supervisor.spawn(self._register_place())
 
-    async def _tell_place(self) -> None:
+    async def _register_place(self) -> None:
         """Register the rack and listeners that dynamic configs have changed; retry until the metadata store answers."""
         while True:
             try:
@@ -503,7 +503,7 @@ class Node:
     async def stop(self) -> None:
         """Stop the periodic tasks, undo the steps of the start in reverse order, and cancel the other tasks."""
         self.supervisor.stopping()
-        await self.chores.stop()
+        await self.periodic_tasks.stop()
         while self._takedown:
             pending = self._takedown.pop()()
             if pending is not None:

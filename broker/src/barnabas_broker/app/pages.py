@@ -17,7 +17,7 @@ from barnabas_broker.server.metrics.broker_families import (
     read_usage,
     request_families,
 )
-from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, look_at_all, render
+from barnabas_broker.server.metrics.exposition import CONTENT_TYPE, hosted_of, render
 from barnabas_broker.server.metrics.group_families import (
     group_families,
     share_families,
@@ -67,7 +67,7 @@ def make_pages(
 
     async def metrics() -> Page:
         usage = await asyncio.to_thread(read_usage)  # Counting 10,000 open files takes 25 ms.
-        hosted = await look_at_all(environment.replicas.lookup.partitions())
+        hosted = await hosted_of(environment.replicas.lookup.partitions())
         families = [
             *broker_families(environment.trust, environment.logs, hosted),
             *request_families(traffic),

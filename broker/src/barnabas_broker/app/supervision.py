@@ -3,7 +3,7 @@
 Otherwise the broker would keep its leases but not serve clients. No task is restarted alone, because a failed task may
 have left inconsistent state; a restart of the process reads all state from the disk and the metadata.
 
-`Chores` runs periodic work in such a task.
+`PeriodicTasks` runs periodic work in such a task.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from barnabas_core.loop_turns import Steps, timed
 
 log = logging.getLogger(__name__)
 
-LOOKS_MIN: Final = 10
+CHECKS_MIN: Final = 10
 """The minimum number of consecutive checks without progress after which a task counts as hanging."""
 
 
@@ -100,7 +100,7 @@ class Supervisor:
         watchdog = Watchdog(self._watched, period_s)
         while True:
             await sleep(period_s)
-            reason = watchdog.look()
+            reason = watchdog.check()
             if reason is not None:
                 self.fail(reason)
 
@@ -124,26 +124,26 @@ class Watched(NamedTuple):
 class Watchdog:
     """The detection of tasks without progress.
 
-    The watchdog counts calls of `look` instead of time, because time also passes while the process is suspended.
+    The watchdog counts calls of `check` instead of time, because time also passes while the process is suspended.
     """
 
     def __init__(self, watched: Sequence[Watched], period_s: float) -> None:
         """Watch the tasks in `watched`, to which the caller may add tasks later.
 
-        The caller must call `look` every `period_s` seconds.
+        The caller must call `check` every `period_s` seconds.
         """
         self._watched: Final = watched
         self._period_s = period_s
         self._seen: dict[str, tuple[object, int]] = {}
 
-    def look(self) -> str | None:
+    def check(self) -> str | None:
         """Check all tasks once; return the reason why the process must exit, or None."""
         for name, progress, hang_s in self._watched:
             now = progress()
-            before, looks = self._seen.get(name, (None, 0))
-            looks = looks + 1 if now == before else 0
-            self._seen[name] = now, looks
-            if looks >= max(LOOKS_MIN, hang_s / self._period_s):
+            before, checks = self._seen.get(name, (None, 0))
+            checks = checks + 1 if now == before else 0
+            self._seen[name] = now, checks
+            if checks >= max(CHECKS_MIN, hang_s / self._period_s):
                 return f"the task {name} hangs"
         return None
 
@@ -166,7 +166,7 @@ R = TypeVar("R")
 Supervise = Callable[[str, Coroutine[object, object, None], Callable[[], object]], asyncio.Task[object]]
 
 
-class Chore(NamedTuple):
+class PeriodicTask(NamedTuple):
     """A task that runs after `first_s` (by default `period_s`), and again `period_s` after the end of each run.
 
     While `lasts` returns True, the run is expected to take long, and the supervisor does not regard the task as stuck.
@@ -179,44 +179,44 @@ class Chore(NamedTuple):
     lasts: Callable[[], bool] = lambda: False
 
 
-class Chores:
-    """The runner of periodic tasks (chores), which run concurrently; a failed task runs again after its period.
+class PeriodicTasks:
+    """The runner of periodic tasks, which run concurrently; a failed task runs again after its period.
 
-    `supervise` starts the task of a chore, and watches its progress.
+    `supervise` starts the asyncio task of a periodic task, and watches its progress.
     """
 
     def __init__(self, supervise: Supervise) -> None:
         self._supervise = supervise
         self._tasks: list[asyncio.Task[object]] = []
 
-    def start(self, chores: list[Chore]) -> None:
-        """Start a task for each chore."""
-        for chore in chores:
+    def start(self, tasks: list[PeriodicTask]) -> None:
+        """Start an asyncio task for each periodic task."""
+        for task in tasks:
             steps = Steps()
-            progress = partial(_progress, chore, steps)
-            self._tasks.append(self._supervise(chore.name, self._rounds(chore, steps), progress))
+            progress = partial(_progress, task, steps)
+            self._tasks.append(self._supervise(task.name, self._rounds(task, steps), progress))
 
     async def stop(self) -> None:
-        """Cancel the tasks of the chores, and wait until the tasks have ended."""
+        """Cancel the periodic tasks, and wait until they have ended."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _rounds(self, chore: Chore, steps: Steps) -> None:
-        await asyncio.sleep(chore.period_s if chore.first_s is None else chore.first_s)
+    async def _rounds(self, task: PeriodicTask, steps: Steps) -> None:
+        await asyncio.sleep(task.period_s if task.first_s is None else task.first_s)
         while True:
             try:
-                pending = timed(chore.name)(chore.run)()
+                pending = timed(task.name)(task.run)()
                 if pending is not None:
                     await steps.count(pending)
             except Exception:
-                log.exception("the periodic task %s failed; the next attempt is in %s s", chore.name, chore.period_s)
-            await asyncio.sleep(chore.period_s)
+                log.exception("the periodic task %s failed; the next attempt is in %s s", task.name, task.period_s)
+            await asyncio.sleep(task.period_s)
 
 
-def _progress(chore: Chore, steps: Steps) -> object:
-    return object() if chore.lasts() else steps.progress()
+def _progress(task: PeriodicTask, steps: Steps) -> object:
+    return object() if task.lasts() else steps.progress()
 
 
 async def in_thread(threads: Executor, call: Callable[[], R]) -> R:

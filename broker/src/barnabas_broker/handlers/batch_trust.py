@@ -89,7 +89,7 @@ class ConnectionTrust:
         """
         return 0 < self.doubted <= FIRST_BATCHES and not is_implausible(header, now_ms)
 
-    def looks_into(self, header: BatchHeader) -> None:
+    def checked(self, header: BatchHeader) -> None:
         """Lower `doubted`, the number of batches still to check, by 1 for a checked batch.
 
         A batch with several records lowers `doubted` by FIRST_BATCHES, because one such check is enough.
@@ -100,12 +100,12 @@ class ConnectionTrust:
         """Count a batch whose records do not match its header; from now on check all batches of the connection."""
         self._lose(topic, InvalidOutcome.REFUSED, reason)
 
-    def corrected(self, topic: str, said_ms: int, true_ms: int) -> None:
+    def corrected(self, topic: str, header_ms: int, true_ms: int) -> None:
         """Count a batch with a wrong max timestamp in its header; from now on check all batches of the connection."""
         self._lose(
             topic,
             InvalidOutcome.CORRECTED,
-            f"the header had the max timestamp {said_ms}, but the largest timestamp of the records is {true_ms}",
+            f"the header had the max timestamp {header_ms}, but the largest timestamp of the records is {true_ms}",
         )
 
     def _lose(self, topic: str, outcome: InvalidOutcome, what: str) -> None:

@@ -113,8 +113,8 @@ async def _commit_response_in_turns(
 ) -> OffsetCommitResponse:
     unknown, topics = _unknown(context), []
     async for topic, document in answer.along(zip(request.topics, documents, strict=True)):
-        tell = partial(_committed_partition, document, errors, unknown)
-        partitions = await answer.elements(("topics", "partitions"), topic.partitions, tell)
+        result_of = partial(_committed_partition, document, errors, unknown)
+        partitions = await answer.elements(("topics", "partitions"), topic.partitions, result_of)
         response = CommitTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
         topics.append(answer.encoded(("topics",), response))
     return OffsetCommitResponse(topics=topics)
@@ -314,10 +314,10 @@ async def _read(
             if rights.may_see(AclOperation.DESCRIBE, ResourceType.TOPIC, topic):
                 by_topic.setdefault(topic, []).append(partition)
         wanted = [_Topic(name, partitions) for name, partitions in by_topic.items()]
-    return [_look_up(environment, rights, committed, unstable, topic) async for topic in answer.over(wanted)]
+    return [_lookup(environment, rights, committed, unstable, topic) async for topic in answer.over(wanted)]
 
 
-def _look_up(
+def _lookup(
     environment: HandlerEnvironment,
     rights: Rights,
     committed: Committed,
@@ -345,7 +345,7 @@ def _look_up(
 async def _encoded_topic(answer: AnswerInTurns, topics: Path, topic: _Topic) -> FetchTopicResponse:
     """Return a topic with its partitions, encoded as an element of the array `topics`."""
 
-    def tell(number: int) -> FetchPartitionResponse:
+    def result_of(number: int) -> FetchPartitionResponse:
         found = topic.offset_of(number)
         committed = found or NOTHING
         return FetchPartitionResponse(
@@ -356,7 +356,7 @@ async def _encoded_topic(answer: AnswerInTurns, topics: Path, topic: _Topic) -> 
             error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if found is None else topic.error,
         )
 
-    partitions = await answer.elements((*topics, "partitions"), topic.partitions, tell)
+    partitions = await answer.elements((*topics, "partitions"), topic.partitions, result_of)
     return answer.encoded(
         topics, FetchTopicResponse(name=topic.name or "", topic_id=topic.topic_id, partitions=partitions)
     )

@@ -114,10 +114,10 @@ class Refusals:
     def _arrays(self, struct: schema.Struct) -> list[schema.Field]:
         """Return the array fields of `struct` whose elements have an error code, directly or in a nested array."""
         return [
-            each for each in struct.fields if each.is_array and each.struct is not None and self._tells(each.struct)
+            each for each in struct.fields if each.is_array and each.struct is not None and self._has_codes(each.struct)
         ]
 
-    def _tells(self, struct: schema.Struct) -> bool:
+    def _has_codes(self, struct: schema.Struct) -> bool:
         return any(each.name in _CODES for each in struct.fields) or bool(self._arrays(struct))
 
     def _source(self, field: schema.Field) -> str:

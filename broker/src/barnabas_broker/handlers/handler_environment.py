@@ -181,7 +181,7 @@ def _most(limit: float) -> float:
 
 COUNTERS_MAX: Final = 10_000
 """The maximum number of counters; without a limit, clients could create any number with new client ids."""
-COUNTERS_LOOKED_AT: Final = 16
+COUNTERS_EXAMINED: Final = 16
 """The maximum number of counters to examine when a new counter needs room; the first unused one is dropped."""
 CLIENT_ID_CHARS_MAX: Final = 200
 """The number of characters at the beginning of a client id by which quotas distinguish clients."""
@@ -307,9 +307,9 @@ class ClientQuotas:
     def _make_room(self) -> None:
         """Drop an unused counter, to make room for a new counter.
 
-        If the first COUNTERS_LOOKED_AT counters are all in use, the counter after them is dropped.
+        If the first COUNTERS_EXAMINED counters are all in use, the counter after them is dropped.
         """
-        for _ in range(COUNTERS_LOOKED_AT):
+        for _ in range(COUNTERS_EXAMINED):
             place, limited = self._counters.popitem(last=False)
             if limited.is_unused:
                 return

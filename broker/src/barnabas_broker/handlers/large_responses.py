@@ -268,7 +268,7 @@ class _BegunTopic:
         return self.document is document and self.form == form
 
 
-LookUp = Callable[[str], tuple[TopicDocument, Form] | None]
+FindTopic = Callable[[str], tuple[TopicDocument, Form] | None]
 """A function that takes a topic name, and returns the topic and the values on which its encoding depends (`Form`).
 
 The function returns None if the topic does not exist.
@@ -300,26 +300,26 @@ class EncodedTopics:
             self._keep(_key(document, form), found)
         return found
 
-    async def prepare(self, names: Iterable[str], look_up: LookUp, turn: FairTurn) -> dict[str, EncodedTopic]:
+    async def prepare(self, names: Iterable[str], lookup: FindTopic, turn: FairTurn) -> dict[str, EncodedTopic]:
         """Return the existing topics in encoded form, by name; encode uncached topics in turns of the event loop."""
         prepared: dict[str, EncodedTopic] = {}
         for name in names:
             await turn.give_way()
-            found = look_up(name)
+            found = lookup(name)
             if found is not None:
-                prepared[name] = self.find(*found) or await self._make(*found, look_up, turn)
+                prepared[name] = self.find(*found) or await self._make(*found, lookup, turn)
         return prepared
 
-    async def _make(self, document: TopicDocument, form: Form, look_up: LookUp, turn: FairTurn) -> EncodedTopic:
+    async def _make(self, document: TopicDocument, form: Form, lookup: FindTopic, turn: FairTurn) -> EncodedTopic:
         begun = self._begun.get(_key(document, form))
         if begun is None or not begun.is_of(document, form):
             begun = self._begun[_key(document, form)] = _BegunTopic(document, form)
         while begun.whole is None:
-            self._go_on(begun, look_up)
+            self._go_on(begun, lookup)
             await turn.give_way()
         return begun.whole
 
-    def _go_on(self, begun: _BegunTopic, look_up: LookUp) -> None:
+    def _go_on(self, begun: _BegunTopic, lookup: FindTopic) -> None:
         """Encode the next partition; after the last partition, store the encoded topic in `whole`.
 
         Cache the encoded topic, too, unless the topic or the set of live brokers has changed meanwhile.
@@ -329,7 +329,7 @@ class EncodedTopics:
             partitions.append(self._partition(document, form, len(partitions)))
         if len(partitions) == len(document.partitions):
             begun.whole = _encode_topic(document, form, partitions)
-            now = look_up(document.name)
+            now = lookup(document.name)
             if now is not None and is_as(begun.whole, *now):
                 self._keep(_key(document, form), begun.whole)
 

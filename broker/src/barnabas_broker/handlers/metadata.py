@@ -148,13 +148,13 @@ def _documents(environment: HandlerEnvironment, request: MetadataRequest) -> InS
 async def _encode_and_answer(
     environment: HandlerEnvironment, context: RequestContext, request: MetadataRequest, errors: dict[str, ErrorCode]
 ) -> MetadataResponse:
-    def look_up(name: str) -> tuple[TopicDocument, Form] | None:
+    def lookup(name: str) -> tuple[TopicDocument, Form] | None:
         document = environment.image.topics.get(name)
         return None if document is None else (document, _forms(environment, context, request)(name))
 
     documents = await _run(context, _documents(environment, request))
     turn = environment.metadata_answers.turn(context.is_gone)
-    prepared = await environment.encoded_topics.prepare([each.name for each in documents], look_up, turn)
+    prepared = await environment.encoded_topics.prepare([each.name for each in documents], lookup, turn)
     return await _run(context, _metadata_response(environment, context, request, errors, prepared))
 
 
@@ -215,24 +215,24 @@ def _metadata_response(
     """
     image, wants_operations = environment.image, request.include_cluster_authorized_operations
     form_of = _forms(environment, context, request)
-    anew_max = ENCODED_PARTITIONS
+    encoded_max = ENCODED_PARTITIONS
 
-    def tell(document: TopicDocument) -> TopicResponse:
-        nonlocal anew_max
+    def response_of(document: TopicDocument) -> TopicResponse:
+        nonlocal encoded_max
         form = form_of(document.name)
         found = environment.encoded_topics.find(document, form) or prepared.get(document.name)
         if found is None or not is_as(found, document, form):
             is_this_topic = found is not None and found.document.topic_id == document.topic_id
-            if found is None or not is_this_topic or len(document.partitions) <= anew_max:
-                anew_max -= len(document.partitions)
+            if found is None or not is_this_topic or len(document.partitions) <= encoded_max:
+                encoded_max -= len(document.partitions)
                 found = environment.encoded_topics.encode(document, form)
         return cast("TopicResponse", found.encoded)
 
     if request.topics is None:
-        topics = yield from in_steps(list(image.topics.values()), tell)
+        topics = yield from in_steps(list(image.topics.values()), response_of)
     else:
         named = context.api_version < FIRST_VERSION_BY_ID
-        requested = partial(_requested, environment, tell, errors, named)
+        requested = partial(_requested, environment, response_of, errors, named)
         topics = yield from in_steps(_each_once(request), requested)
     return MetadataResponse(
         brokers=[
@@ -255,7 +255,7 @@ def _each_once(request: MetadataRequest) -> Iterable[MetadataRequest.MetadataReq
 
 def _requested(
     environment: HandlerEnvironment,
-    tell: Callable[[TopicDocument], TopicResponse],
+    response_of: Callable[[TopicDocument], TopicResponse],
     errors: dict[str, ErrorCode],
     named: bool,
     wanted: MetadataRequest.MetadataRequestTopic,
@@ -267,7 +267,7 @@ def _requested(
     name = image.topic_name(wanted.topic_id) if by_id else wanted.name
     document = image.topics.get(name) if name is not None else None
     if document is not None:
-        return tell(document)
+        return response_of(document)
     error = errors.get(wanted.name or "", why_missing(wanted.name))
     return TopicResponse(error_code=error, name=wanted.name, topic_id=wanted.topic_id if by_id else NO_ID)
 

@@ -60,13 +60,13 @@ async def list_offsets(
     limit = last_stable_offset if request.isolation_level == READ_COMMITTED else attrgetter("high_watermark")
     topics = []
     async for topic in answer.over(request.topics):
-        look_up = partial(_look_up, environment, topic.name, limit, context.api_version, answer.turn)
-        results = [answer.encoded(("topics", "partitions"), await look_up(wanted)) for wanted in topic.partitions]
+        lookup = partial(_lookup, environment, topic.name, limit, context.api_version, answer.turn)
+        results = [answer.encoded(("topics", "partitions"), await lookup(wanted)) for wanted in topic.partitions]
         topics.append(answer.encoded(("topics",), ListedTopic(name=topic.name, partitions=results)))
     return ListOffsetsResponse(topics=topics)
 
 
-async def _look_up(
+async def _lookup(
     environment: HandlerEnvironment,
     name: str,
     limit: Callable[[Log], int],
@@ -164,8 +164,8 @@ async def offset_for_leader_epoch(
     answer = AnswerInTurns(OffsetForLeaderEpochResponse, context, environment.answers)
     topics = []
     async for topic in answer.over(request.topics):
-        look_up = partial(_epoch_end, environment, topic.topic)
-        results = await answer.elements(("topics", "partitions"), topic.partitions, look_up)
+        lookup = partial(_epoch_end, environment, topic.topic)
+        results = await answer.elements(("topics", "partitions"), topic.partitions, lookup)
         topics.append(answer.encoded(("topics",), EpochTopicResult(topic=topic.topic, partitions=results)))
     return OffsetForLeaderEpochResponse(topics=topics)
 
@@ -203,7 +203,7 @@ async def delete_records(
     topics = await _delete_in_turns(environment, request)
     answer = AnswerInTurns(DeleteRecordsResponse, context, environment.answers)
     begun = (each for _, deletions in topics for each in deletions)
-    unknown = [each async for each in answer.along(begun) if not each.look()]
+    unknown = [each async for each in answer.along(begun) if not each.check()]
     if unknown:
         await _followers(environment, unknown, request.timeout_ms / 1000)
     results = [await _deleted_topic_result(answer, name, deletions) async for name, deletions in answer.along(topics)]
@@ -230,7 +230,7 @@ class _PartitionDeletion:
                 self.partition = partition
         except ApiError as refusal:
             self.end(refusal.code)
-        self.look()
+        self.check()
 
     @property
     def known(self) -> DeletedPartitionResult:
@@ -241,7 +241,7 @@ class _PartitionDeletion:
         """Store the result of the partition."""
         self._result = DeletedPartitionResult(partition_index=self.index, low_watermark=low_watermark, error_code=error)
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Check whether all live replicas have raised their log start offset; return True if the result is known."""
         if self._result is None:
             assert self.partition is not None
@@ -298,7 +298,7 @@ class _Wait:
 
         If the results of all partitions are known, call the callback `over`, and return True.
         """
-        unknown = [each for each in self._unknown.pop(changed, ()) if not each.look()]
+        unknown = [each for each in self._unknown.pop(changed, ()) if not each.check()]
         if unknown:
             self._unknown[changed] = unknown
         if not self._unknown:
@@ -309,7 +309,7 @@ class _Wait:
         """End the wait with REQUEST_TIMED_OUT for partitions whose followers may still have the records."""
         for deletions in self._unknown.values():
             for each in deletions:
-                if not each.look():
+                if not each.check():
                     each.end(ErrorCode.REQUEST_TIMED_OUT)
         self._over()
 

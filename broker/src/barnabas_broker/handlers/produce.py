@@ -62,7 +62,7 @@ ADMIN_CLIENT_ID: Final = "__admin_client"
 NO_ERROR: Final = 0
 ZSTD_SINCE: Final = 7
 """The first version of Produce that accepts zstd (KIP-110)."""
-LOOKED_AT_MAX: Final = 1000
+INSPECTED_RECORDS_MAX: Final = 1000
 """The maximum number of records of one request that the event loop checks, which takes 1 to 2 ms; the helper process
 checks further batches."""
 
@@ -81,7 +81,7 @@ class Appender(msgspec.Struct):
     correlation_id: int
     trust: ConnectionTrust
     now_ms: int
-    looked_at: int = 0
+    inspected_records: int = 0
     late: PendingProduce | None = None
     refused_topics: frozenset[AskedTopicKey] = frozenset()
     """The topics that the client has no right to write."""
@@ -199,9 +199,9 @@ class Appender(msgspec.Struct):
     ) -> ProduceResult | None:
         """Append a batch, if necessary after a check; return None if the result waits for the check or followers."""
         if partition.inspects_records and must_inspect(partition.log.config, header):
-            return self._look_into(partition, batch, header, place, RECORDS_HERE_MAX)
+            return self._inspect(partition, batch, header, place, RECORDS_HERE_MAX)
         if self.trust.doubted or is_implausible(header, self.now_ms):
-            return self._look_into_doubted(partition, batch, header, place)
+            return self._inspect_doubted(partition, batch, header, place)
         return self._append_batch(partition, batch, header, place)
 
     def refused(self, place: int, error: ApiError) -> ProduceResult:
@@ -273,7 +273,7 @@ class Appender(msgspec.Struct):
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
         partition.check_writable(all_replicas=self.request.acks == ACKS_ALL)
 
-    def _look_into_doubted(
+    def _inspect_doubted(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int
     ) -> ProduceResult | None:
         if (
@@ -282,16 +282,16 @@ class Appender(msgspec.Struct):
             and self.trust.may_pass(header, self.now_ms)
         ):
             return self._append_batch(partition, batch, header, place)
-        self.trust.looks_into(header)
-        return self._look_into(partition, batch, header, place, FIRST_HERE_MAX)
+        self.trust.checked(header)
+        return self._inspect(partition, batch, header, place, FIRST_HERE_MAX)
 
-    def _look_into(
+    def _inspect(
         self, partition: Partition, batch: memoryview, header: BatchHeader, place: int, records_max: int
     ) -> ProduceResult | None:
         """Check the records of a batch, and append it; return the result, or None if the result has to wait."""
         config, inspector = partition.log.config, self.environment.inspector
-        if self.looked_at < LOOKED_AT_MAX and is_quick(config, header, records_max):
-            self.looked_at += header.record_count
+        if self.inspected_records < INSPECTED_RECORDS_MAX and is_quick(config, header, records_max):
+            self.inspected_records += header.record_count
             with self._counting_invalid(partition):
                 inspected = inspector.inspect_now(bytes(batch), config)
             if inspected is not None:
@@ -309,14 +309,14 @@ class Appender(msgspec.Struct):
 
         The max timestamp in the batch header is set to the largest timestamp of the records.
         """
-        said_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
+        header_ms, true_ms = header.max_timestamp_ms, inspected.max_timestamp_ms
         if inspected.batch is not None:
             batch = memoryview(bytearray(inspected.batch))
             header = parse_header(batch, 0)
-        elif said_ms != true_ms:
+        elif header_ms != true_ms:
             header = assign_max_timestamp(batch, 0, header, true_ms)
-        if said_ms != true_ms:
-            self.trust.corrected(partition.topic_partition.topic, said_ms, true_ms)
+        if header_ms != true_ms:
+            self.trust.corrected(partition.topic_partition.topic, header_ms, true_ms)
         return self._append_batch(partition, batch, header, place)
 
     async def _append_later(self, partition: Partition, batch: bytes, late: PendingProduce, place: int) -> None:

@@ -409,7 +409,7 @@ class ImageChange:
     """True if a broker became the controller, even if it is the same broker as before."""
     quotas: bool = False
     """True if client quotas changed."""
-    buried: set[UUID] = field(default_factory=set)
+    tombstones: set[UUID] = field(default_factory=set)
     """The ids of topics for which a tombstone, the record of their deletion, was stored."""
     lost: bool = False
     """True if the store has lost a metadata document, so that a broker has to write the document again."""
@@ -483,7 +483,7 @@ class ShownDocuments:
                 self.next_producer_id = document.next_producer_id
             case TombstoneDocument():
                 self.tombstones[document.topic_id] = document
-                pending.change.buried.add(document.topic_id)
+                pending.change.tombstones.add(document.topic_id)
                 pending.touched[document.name] = None
             case AclsDocument():
                 self.acls[key] = document

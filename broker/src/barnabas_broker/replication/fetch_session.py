@@ -87,9 +87,9 @@ SESSION_EPOCH_MAX: Final = 2**31 - 1
 FIRST_PAUSE_S: Final = 0.02
 """The pause in seconds after a first failure, doubled with each further failure."""
 DOUBLINGS_MAX: Final = 20
-FAILURES_TOLD: Final = 7
+FAILURES_LOGGED: Final = 7
 """The number of consecutive failures, over about a second, after which a warning is logged."""
-FAILURES_TOLD_EACH: Final = 3600
+FAILURES_LOGGED_EACH: Final = 3600
 """The number of further failures after which the warning is logged again.
 
 The pause between two failures is then 1 s, so the warning is logged about once an hour.
@@ -355,7 +355,7 @@ class FetchSession:
 
     def _pause(self, key: Key, followed: Followed, why: str) -> None:
         followed.failures += 1
-        if followed.failures % FAILURES_TOLD_EACH == FAILURES_TOLD:
+        if followed.failures % FAILURES_LOGGED_EACH == FAILURES_LOGGED:
             log.warning("cannot fetch %s from broker %d: %s", followed.partition.topic_partition, self._leader_id, why)
         followed.end_pause()
         delay_s = pause_s(followed.failures, self._environment.config().replica_fetch_backoff_ms)

@@ -189,9 +189,9 @@ class Fetcher:
         self._ask()
 
     def _watch(self, delay_s: float) -> None:
-        self._watchdog = self._environment.timers.call_later(max(delay_s, TIMER_S_MIN), self._look_for_answer)
+        self._watchdog = self._environment.timers.call_later(max(delay_s, TIMER_S_MIN), self._check_response)
 
-    def _look_for_answer(self) -> None:
+    def _check_response(self) -> None:
         """Close the connection if the oldest request has had no response for `replica.socket.timeout.ms`."""
         self._watchdog = None
         if not self._sent_s:

@@ -38,11 +38,11 @@ class Session(Protocol):
 class FollowerPartition:
     """A partition in a follower's session; `is_waiting` is True until a result with records or an error is sent."""
 
-    __slots__ = ("_session", "_told", "is_waiting", "partition", "topic", "wanted")
+    __slots__ = ("_sent", "_session", "is_waiting", "partition", "topic", "wanted")
 
     def __init__(self, session: Session, topic: FetchTopic, partition: Partition, wanted: FetchPartition) -> None:
         self._session = session
-        self._told = (NO_OFFSET, NO_OFFSET)
+        self._sent = (NO_OFFSET, NO_OFFSET)
         """The high watermark and the log start offset last sent to the follower; NO_OFFSET to send both again."""
         self.topic = topic
         self.partition = partition
@@ -67,7 +67,7 @@ class FollowerPartition:
         """
         self.wanted = wanted
         self.is_waiting = False
-        self._told = (NO_OFFSET, NO_OFFSET)  # The last response may be lost, so the offsets are sent again.
+        self._sent = (NO_OFFSET, NO_OFFSET)  # The last response may be lost, so the offsets are sent again.
         partition, follower_id, offset = self.partition, self._session.follower_id, wanted.fetch_offset
         partition.check_readable(wanted.current_leader_epoch)
         self._check_is_replica()
@@ -132,7 +132,7 @@ class FollowerPartition:
         Return None if the follower already has both offsets, or does not wait for records.
         """
         log = self.partition.log
-        is_known = self._told == (log.high_watermark, log.log_start_offset)
+        is_known = self._sent == (log.high_watermark, log.log_start_offset)
         return None if is_known or not self.is_waiting else self._result(None)
 
     def refused(self, error: ApiError) -> FetchResult:
@@ -156,7 +156,7 @@ class FollowerPartition:
 
     def _result(self, records: FileSlice | None, diverging: tuple[int, int] | None = None) -> FetchResult:
         log = self.partition.log
-        high_watermark, log_start_offset = self._told = log.high_watermark, log.log_start_offset
+        high_watermark, log_start_offset = self._sent = log.high_watermark, log.log_start_offset
         return FetchResult(
             self.wanted.partition,
             ErrorCode.NONE,

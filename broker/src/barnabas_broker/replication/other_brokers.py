@@ -181,7 +181,9 @@ class EndOffsets:
             async with self._timeout(ANSWER_S):
                 for begin in range(0, len(partitions), PARTITIONS_A_REQUEST):
                     request = _request(partitions[begin : begin + PARTITIONS_A_REQUEST], kind)
-                    found |= _told(await request_link.ask(encode_request(request, LIST_OFFSETS_VERSION, 0, client_id)))
+                    found |= _offsets_in(
+                        await request_link.ask(encode_request(request, LIST_OFFSETS_VERSION, 0, client_id))
+                    )
         except (TimeoutError, ConnectionError, MalformedRequest) as error:
             log.info("broker %d did not return the end offsets of its partitions: %r", leader_id, error)
         finally:
@@ -189,7 +191,7 @@ class EndOffsets:
         return found
 
 
-def _told(answer: memoryview) -> dict[TopicPartition, int]:
+def _offsets_in(answer: memoryview) -> dict[TopicPartition, int]:
     return {
         TopicPartition(topic.name, each.partition_index): each.offset
         for topic in decode_response("ListOffsetsResponse", LIST_OFFSETS_VERSION, answer).topics
@@ -281,7 +283,7 @@ class LeaderPropagation:
         self._sleep = sleep
         self._timeout = timeout
 
-    async def until_heard(self, topics: Collection[str]) -> None:
+    async def until_known(self, topics: Collection[str]) -> None:
         """Return once all other live brokers know the current leaders of these topics, or after `NEWS_S` seconds.
 
         A broker whose connection fails is not waited for.
@@ -289,7 +291,7 @@ class LeaderPropagation:
         others = [broker_id for broker_id in self._image.live_brokers() if broker_id != self._broker_id]
         expected = self._leader_epochs(topics)
         if expected:
-            await asyncio.gather(*(self._until_it_heard(broker_id, expected) for broker_id in others))
+            await asyncio.gather(*(self._until_known_by(broker_id, expected) for broker_id in others))
 
     def _leader_epochs(self, topics: Collection[str]) -> ExpectedEpochs:
         documents = (self._image.topics[name] for name in topics if name in self._image.topics)
@@ -299,13 +301,13 @@ class LeaderPropagation:
             for number, state in enumerate(document.partitions)
         }
 
-    async def _until_it_heard(self, broker_id: int, expected: ExpectedEpochs) -> None:
+    async def _until_known_by(self, broker_id: int, expected: ExpectedEpochs) -> None:
         request_link = RequestLink(self._links, broker_id)
         try:
             async with self._timeout(NEWS_S):
                 topics = sorted({which.topic for which in expected})
                 for begin in range(0, len(topics), TOPICS_A_REQUEST):
-                    await self._until_it_tells(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
+                    await self._until_answered_with(request_link, topics[begin : begin + TOPICS_A_REQUEST], expected)
         except TimeoutError:
             log.warning(
                 "broker %d did not confirm the new leaders within %s s, and may still send clients to this broker",
@@ -317,7 +319,9 @@ class LeaderPropagation:
         finally:
             request_link.close()
 
-    async def _until_it_tells(self, request_link: RequestLink, topics: Sequence[str], expected: ExpectedEpochs) -> None:
+    async def _until_answered_with(
+        self, request_link: RequestLink, topics: Sequence[str], expected: ExpectedEpochs
+    ) -> None:
         late = topics
         while late:
             answer = await request_link.ask(

@@ -444,12 +444,12 @@ class Partition:
         self.messages_in += header.record_count
         self.bytes_in += size_bytes
         if leader.followers:
-            self._tell_followers(leader, appended.base_offset)
+            self._notify_followers(leader, appended.base_offset)
         else:
             self._advance_high_watermark()
         return appended
 
-    def _tell_followers(self, leader: LeaderReplica, previous_end_offset: int) -> None:
+    def _notify_followers(self, leader: LeaderReplica, previous_end_offset: int) -> None:
         since_boot_ms = monotonic_ms(self._environment.clock)
         leader.appended(previous_end_offset, since_boot_ms)
         self._advance_high_watermark(since_boot_ms)

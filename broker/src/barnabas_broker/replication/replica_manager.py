@@ -66,7 +66,7 @@ class TopicSettings:
         """Return the effective settings of a topic; log the ignored settings if they have changed."""
         effective = self._effective(topic.configs)
         if effective.ignored != self._ignored.get(topic.name, ()):
-            self._tell(topic.name, effective.ignored)
+            self._log_problems(topic.name, effective.ignored)
         return effective
 
     def forget(self, topic: str) -> None:
@@ -86,7 +86,7 @@ class TopicSettings:
             found = self._kept[key] = effective_log_config(configs, self._broker)
         return found
 
-    def _tell(self, topic: str, problems: tuple[ConfigProblem, ...]) -> None:
+    def _log_problems(self, topic: str, problems: tuple[ConfigProblem, ...]) -> None:
         if problems:
             self._ignored[topic] = problems
             log.error("some settings of topic %s have no effect: %s", topic, "; ".join(map(str, problems)))
@@ -280,9 +280,9 @@ class ReplicaManager:
         )
         self._isr_checks = FairRounds(clock, timers, self.lookup.partitions, self._check_isr)
         self._configurations = FairRounds(clock, timers, lambda: list(image.topics), self._configure)
-        self._returns = FairRounds(clock, timers, lambda: states.of(*NOT_SERVED), self._look_again)
+        self._returns = FairRounds(clock, timers, lambda: states.of(*NOT_SERVED), self._retry)
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
-        self._burials = FairRounds(clock, timers, self._policy.strays_to_bury, self._policy.bury)
+        self._stray_deletions = FairRounds(clock, timers, self._policy.deleted_strays, self._policy.delete_stray)
         self._is_making = False
         """True if the next turn of the event loop will create partitions."""
         self._has_stopped = False
@@ -306,7 +306,7 @@ class ReplicaManager:
         """
         self._returns.begin()
 
-    def _look_again(self, record: ReplicaRecord) -> None:
+    def _retry(self, record: ReplicaRecord) -> None:
         """Try to serve a replica, or report to the controller again that the replica cannot be served.
 
         Do nothing after `stop`, or if a newer `ReplicaRecord` has replaced `record`.
@@ -316,11 +316,11 @@ class ReplicaManager:
         if record.partition is None:
             self._make(record)
         elif record.partition.failure is not None:
-            self._look_after(record.partition)
+            self._reload(record.partition)
         else:
             self._reports.is_ahead(record, record.partition)
 
-    def _look_after(self, partition: Partition) -> None:
+    def _reload(self, partition: Partition) -> None:
         """Report an offline partition to the controller; once the controller has handled the report, reload the log.
 
         The controller has handled the report if the leader epoch has risen, and this replica has left the ISR and the
@@ -387,7 +387,7 @@ class ReplicaManager:
             if name in self._image.topics:
                 self._host(self._image.topics[name])
         async for record in turn.over(self.states.of(*NOT_SERVED)):
-            self._look_again(record)
+            self._retry(record)
         while (unmade := self.states.first(ReplicaState.UNMADE)) is not None and not self._has_stopped:
             self._make(unmade)
             await turn.give_way()
@@ -408,7 +408,7 @@ class ReplicaManager:
         """
         self._has_stopped = True
         self._removals.stop()
-        self._burials.stop()
+        self._stray_deletions.stop()
         self._returns.stop()
         going = [each.partition for each in self.states.of(ReplicaState.GOING) if each.partition is not None]
         for partition in (*self.lookup.partitions(), *going):
@@ -429,8 +429,8 @@ class ReplicaManager:
     def _image_changed(self, change: ImageChange) -> None:
         if self._has_stopped:
             return
-        if change.buried:
-            self._burials.begin()
+        if change.tombstones:
+            self._stray_deletions.begin()
         for document in change.deleted:
             self._drop(document)
         for document in (*change.created, *change.changed):
@@ -533,7 +533,7 @@ class ReplicaManager:
         if led_by != (partition.state.leader, partition.leader_epoch):
             self._follow(partition)
         if partition.failure is not None:
-            self._look_after(partition)
+            self._reload(partition)
 
     def _follow(self, partition: Partition) -> None:
         """Fetch the partition if another broker leads and this replica can follow; otherwise stop fetching it."""

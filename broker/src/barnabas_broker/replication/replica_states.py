@@ -424,7 +424,7 @@ class OfflinePartitions:
             log.error("log dir %s is offline with %d partitions: %s", error.log_dir, len(affected), error)
             self._rounds.begin()
 
-    def look_at_full_dirs(self) -> None:
+    def check_full_dirs(self) -> None:
         """Log each log dir that was full and has free space again.
 
         The next failure for lack of space in the log dir is then logged, too.

@@ -78,7 +78,7 @@ class StrayLogPolicy:
         self._image = image
         self._refused: set[str] = set()
         """The logs whose removal has failed since the last call of `sweep` began."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @property
     def is_sweep_due(self) -> bool:
@@ -87,9 +87,9 @@ class StrayLogPolicy:
 
     async def sweep(self, turn: FairTurn) -> None:
         """Apply the policy to all loaded, damaged and stray logs."""
-        self._told, self._refused = self._refused, set()
-        async for stray in turn.over(self.strays_to_bury()):
-            self.bury(stray)
+        self._reported, self._refused = self._refused, set()
+        async for stray in turn.over(self.deleted_strays()):
+            self.delete_stray(stray)
         async for topic_partition in turn.over(self._logs.logs):
             found = self._logs.get(topic_partition)
             is_unwanted = found is not None and (
@@ -139,11 +139,11 @@ class StrayLogPolicy:
             return False
         return self._broker_id in document.partitions[number].replicas
 
-    def strays_to_bury(self) -> list[StrayLog]:
+    def deleted_strays(self) -> list[StrayLog]:
         """Return the stray logs whose topics have a tombstone."""
         return [stray for stray in self._logs.strays if stray.topic_id in self._image.tombstones]
 
-    def bury(self, stray: StrayLog) -> None:
+    def delete_stray(self, stray: StrayLog) -> None:
         """Delete a stray log; the caller has found a tombstone of its topic."""
         in_place = self._logs.get(stray.topic_partition)
         if in_place is not None and in_place.directory == stray.directory:
@@ -185,6 +185,6 @@ class StrayLogPolicy:
             self._logs.strays.keep(found, why)
 
     def _is_refused(self, what: str, error: StorageError) -> None:
-        if what not in self._told:
+        if what not in self._reported:
             log.error("the log %s cannot be removed; the broker will try again: %s", what, error)
         self._refused.add(what)

@@ -25,7 +25,7 @@ from barnabas_broker.wire.framing import Part
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.25
+SLOW_CHECK_S: Final = 0.25
 """The period of `check` in seconds; the check skips clients that have been slow for at most PATIENCE_S."""
 REQUEST_S_MAX: Final = 30.0
 """The seconds within which a complete request must arrive, plus 1 s for every REQUEST_BYTES_A_S_MIN bytes received.
@@ -102,7 +102,10 @@ class Unread(NamedTuple):
 
 
 class SlowClients:
-    """The connections with incomplete requests or unsent responses. The listener calls `check` every LOOK_S seconds."""
+    """The connections with incomplete requests or unsent responses.
+
+    The listener calls `check` every SLOW_CHECK_S seconds.
+    """
 
     def __init__(
         self, pool: BufferPool, now_s: Callable[[], float], call_soon: Callable[[Callable[[], None]], object]
@@ -156,7 +159,7 @@ class SlowClients:
             f" {REQUEST_S_MAX:.0f} s, or below {SHORT_BYTES_A_S_MIN} bytes/s after the first {PATIENCE_S:.0f} s"
             f" while memory is short",
         )
-        self._look_who_reads(now_s)
+        self._check_readers(now_s)
         self._close(
             self._unread_too_long(now_s),
             f"the clients do not read their responses, and memory is short: {self.answer_bytes} bytes wait to be sent",
@@ -181,15 +184,15 @@ class SlowClients:
         allowed_s, rate = (PATIENCE_S, SHORT_BYTES_A_S_MIN) if is_costly else (REQUEST_S_MAX, REQUEST_BYTES_A_S_MIN)
         return age_s > allowed_s + client.begun_bytes / rate
 
-    def _look_who_reads(self, now_s: float) -> None:
+    def _check_readers(self, now_s: float) -> None:
         """Record the current time for each client that has read responses since the last check for slow clients.
 
         Examine all clients if the unsent responses exceed ANSWER_BYTES_MAX. Otherwise examine only the clients whose
         recorded time is more than PATIENCE_S ago.
         """
         is_much = self.answer_bytes > ANSWER_BYTES_MAX
-        looked_at = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
-        for client in [client for client, unread in looked_at if client.bytes_sent != unread.bytes_sent]:
+        checked = takewhile(lambda entry: is_much or now_s - entry[1].since_s > PATIENCE_S, self._unread.items())
+        for client in [client for client, unread in checked if client.bytes_sent != unread.bytes_sent]:
             self.holds_answers(client)
 
     def _unread_too_long(self, now_s: float) -> list[SlowClient]:

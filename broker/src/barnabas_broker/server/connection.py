@@ -43,7 +43,7 @@ class WatchedConnection(ABC):
         self.was_active = True
         """True if anything has arrived since the listener's last check."""
         self._bytes_sent_before = 0
-        self.idle_looks = 0
+        self.idle_checks = 0
         """The number of idle checks by the listener since bytes were last received or sent."""
 
     @abstractmethod
@@ -87,11 +87,11 @@ class WatchedConnection(ABC):
         """True if a finished response is not sent yet."""
         return self.answers.has_unsent
 
-    def looked_at(self) -> None:
+    def count_idle(self) -> None:
         """Count an idle check, or reset the count after activity; a client that reads a long response is active."""
         bytes_sent = self.bytes_sent
         is_idle = not self.was_active and bytes_sent == self._bytes_sent_before
-        self.idle_looks = self.idle_looks + 1 if is_idle else 0
+        self.idle_checks = self.idle_checks + 1 if is_idle else 0
         self.was_active, self._bytes_sent_before = False, bytes_sent
 
 

@@ -20,7 +20,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from barnabas_core.loop_turns import WOKEN_CONNECTIONS
 
 MAPPED_IPV4: Final = "::ffff:"
-FULL_LOOK_S: Final = 1.0
+FULL_CHECK_S: Final = 1.0
 """The maximum seconds for which a listener accepts no connections after their number or creation rate reached a limit.
 
 The listener accepts connections again as soon as a connection is closed.
@@ -67,13 +67,13 @@ class Admission:
         if self.is_protected(listener_name):
             return 0.0
         if self.total >= limits.max_connections:
-            return FULL_LOOK_S
+            return FULL_CHECK_S
         rate = limits.max_connection_creation_rate
         self._creations_left = min(self._creations_left + (now_s - self._rate_now_s) * rate, max(float(rate), 1.0))
         self._rate_now_s = now_s
         if self._creations_left >= 1.0:
             return 0.0
-        return min((1.0 - self._creations_left) / rate, FULL_LOOK_S) if rate else FULL_LOOK_S
+        return min((1.0 - self._creations_left) / rate, FULL_CHECK_S) if rate else FULL_CHECK_S
 
     def opened(self, address: str) -> None:
         """Count an accepted connection, and subtract it from the connections that the creation rate allows now."""

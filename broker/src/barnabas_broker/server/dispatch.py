@@ -42,7 +42,7 @@ from barnabas_broker.wire.encoder import (
     encode_unsupported_api_versions,
 )
 from barnabas_broker.wire.fetch import encode_fetch_response, lower_bytes, parse_fetch
-from barnabas_broker.wire.fetch import tell_throttle_time as tell_consumer
+from barnabas_broker.wire.fetch import set_throttle_time as set_in_fetch
 from barnabas_broker.wire.framing import (
     API_SPECS,
     API_VERSIONS,
@@ -55,7 +55,7 @@ from barnabas_broker.wire.framing import (
     locate_body,
     parse_request_header,
 )
-from barnabas_broker.wire.produce import tell_throttle_time as tell_producer
+from barnabas_broker.wire.produce import set_throttle_time as set_in_produce
 from barnabas_core.loop_turns import FIRST_TURN_S, LARGE_FETCH_BYTES, LARGE_REQUEST_BYTES, LONGEST_PART, LOOP_SHARE
 
 PERCENT: Final = 100
@@ -158,11 +158,11 @@ def _produce(
         limits.produced_bytes.count(size_bytes)  # A request that takes turns comes twice, and counts the first time.
     throttle_ms = max(_wait_ms(limits.produced_bytes), _wait_ms(limits.request_share))
 
-    def telling(parts: list[Part]) -> list[Part]:
-        return [tell_producer(cast("bytes", part), version, throttle_ms) for part in parts]
+    def with_throttle_time(parts: list[Part]) -> list[Part]:
+        return [set_in_produce(cast("bytes", part), version, throttle_ms) for part in parts]
 
     began_s = perf_counter()
-    give_up = answer(_ThrottledChannel(connection, telling) if throttle_ms else connection)
+    give_up = answer(_ThrottledChannel(connection, with_throttle_time) if throttle_ms else connection)
     _count_time(limits, perf_counter() - began_s)
     _mute(connection, throttle_ms)
     return give_up
@@ -183,7 +183,7 @@ def _fetch(
     """
     turn = connection.turn
 
-    def telling(parts: list[Part]) -> list[Part]:
+    def with_throttle_time(parts: list[Part]) -> list[Part]:
         if turn is not None:
             _count_time(limits, turn.spent_s)
         size_bytes = sum(part.length if part.__class__ is FileSlice else len(part) for part in parts)
@@ -192,12 +192,12 @@ def _fetch(
         if is_refused:
             parts = encode_fetch_response(correlation_id, version, [])
         if throttle_ms:
-            tell_consumer(parts, version, throttle_ms)
+            set_in_fetch(parts, version, throttle_ms)
             _mute(connection, throttle_ms)
         return parts
 
     began_s = perf_counter()
-    give_up = answer(_ThrottledChannel(connection, telling))
+    give_up = answer(_ThrottledChannel(connection, with_throttle_time))
     _count_time(limits, perf_counter() - began_s)
     return give_up
 
@@ -220,13 +220,13 @@ def _consumed(limited: Limited | None, size_bytes: int) -> tuple[int, bool]:
 
 
 class _ThrottledChannel:
-    """A channel for the response to one request; the function `telling` writes the throttle time into the response."""
+    """A channel for the response to one request, into which `with_throttle_time` writes the throttle time."""
 
-    __slots__ = ("_connection", "_telling", "client", "close", "request_is_read", "turn", "when_closed")
+    __slots__ = ("_connection", "_with_throttle_time", "client", "close", "request_is_read", "turn", "when_closed")
 
-    def __init__(self, connection: Connection, telling: Callable[[list[Part]], list[Part]]) -> None:
+    def __init__(self, connection: Connection, with_throttle_time: Callable[[list[Part]], list[Part]]) -> None:
         self._connection = connection
-        self._telling = telling
+        self._with_throttle_time = with_throttle_time
         self.client: Client = connection.client
         self.close = connection.close
         self.turn: SharedTurn | None = connection.turn
@@ -244,7 +244,7 @@ class _ThrottledChannel:
 
     def respond(self, parts: list[Part]) -> None:
         """Send the response now, with the throttle time."""
-        self._connection.respond(self._telling(parts))
+        self._connection.respond(self._with_throttle_time(parts))
 
     def respond_soon(self, response: bytes | bytearray) -> None:
         """Send the response, with the throttle time, together with those to requests that were received with it."""
@@ -256,7 +256,7 @@ class _ThrottledChannel:
         The callback sends nothing for an empty list.
         """
         respond = self._connection.defer(reads_on=reads_on)
-        return lambda parts: respond(self._telling(parts) if parts else parts)
+        return lambda parts: respond(self._with_throttle_time(parts) if parts else parts)
 
 
 _UNITS_A_SECOND: Final = 4000

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from barnabas_broker.handlers.channel import Client, user_principal
-from barnabas_broker.server.answers import LOOK_S, SlowClients
+from barnabas_broker.server.answers import SLOW_CHECK_S, SlowClients
 from barnabas_broker.server.connection import SCRATCH_BYTES, Connection, Dispatch, TurnShare
 from barnabas_broker.server.connection_bounds import Admission, BufferPool, ConnectionLimits, plain_address
 from barnabas_broker.server.sasl_session import TLS, AuthenticationCounts
@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 BACKLOG_MIN: Final = 4096
 """The smallest backlog; with Kafka's 50, 5,000 clients that connect at once would wait for 40 s."""
 ACCEPT_RETRY_S: Final = 0.5
-IDLE_LOOKS: Final = 10
+IDLE_CHECKS: Final = 10
 """The number of idle checks within connections.max.idle.ms.
 
 A connection is idle if more checks than this in a row find no activity; comparing times would need a clock read for
 each request.
 """
-IDLE_LOOK_S_MIN: Final = 0.1
-IDLE_LOOK_S: Final = 60.0
+IDLE_CHECK_S_MIN: Final = 0.1
+IDLE_CHECK_S: Final = 60.0
 """The period of idle checks in seconds if connections.max.idle.ms sets no limit."""
 BETWEEN_BROKERS_BYTES: Final = 64 * 1024 * 1024
 """The limit in bytes for buffers with requests on a listener that only brokers use."""
@@ -154,8 +154,8 @@ class Listener:
         for listening in self._sockets:
             listening.listen(max(self._settings.backlog, BACKLOG_MIN))
             self._loop.add_reader(listening.fileno(), self._accept, listening)
-        self._come_round("idle", self._idle_look_s, self._close_idle)
-        self._come_round("slow", LOOK_S, self._close_slow)
+        self._come_round("idle", self._idle_check_s, self._close_idle)
+        self._come_round("slow", SLOW_CHECK_S, self._close_slow)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; open connections remain."""
@@ -310,17 +310,17 @@ class Listener:
         for listening in tuple(self._not_accepting):
             self._accept_again(listening)
 
-    def _come_round(self, name: str, period_s: float, look: Callable[[], None]) -> None:
+    def _come_round(self, name: str, period_s: float, check: Callable[[], None]) -> None:
         def run() -> None:
-            look()
-            self._come_round(name, period_s, look)
+            check()
+            self._come_round(name, period_s, check)
 
         self._timers[name] = self._loop.call_later(period_s, run)
 
     @property
-    def _idle_look_s(self) -> float:
+    def _idle_check_s(self) -> float:
         idle_s_max = self._settings.idle_s_max
-        return IDLE_LOOK_S if idle_s_max is None else max(idle_s_max / IDLE_LOOKS, IDLE_LOOK_S_MIN)
+        return IDLE_CHECK_S if idle_s_max is None else max(idle_s_max / IDLE_CHECKS, IDLE_CHECK_S_MIN)
 
     def _close_idle(self) -> None:
         """Close connections that are idle for connections.max.idle.ms, even if they wait for a response, as Kafka does.
@@ -330,8 +330,8 @@ class Listener:
         """
         is_limited = self._settings.idle_s_max is not None
         for connection in list(self.connections):
-            connection.looked_at()
-            if connection.idle_looks > IDLE_LOOKS and (is_limited or _is_abandoned(connection)):
+            connection.count_idle()
+            if connection.idle_checks > IDLE_CHECKS and (is_limited or _is_abandoned(connection)):
                 connection.close()
 
     def _close_slow(self) -> None:
@@ -351,7 +351,7 @@ class Listener:
         if not excess:
             return
         clients = [each for each in self.connections if not self._admission.is_protected(each.client.listener_name)]
-        for connection in nlargest(excess, clients, key=lambda each: (each.idle_looks, not each.was_active)):
+        for connection in nlargest(excess, clients, key=lambda each: (each.idle_checks, not each.was_active)):
             connection.close(f"more connections than max.connections={limits.max_connections} are open")
 
 

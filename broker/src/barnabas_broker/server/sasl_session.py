@@ -338,7 +338,7 @@ class SaslSession:
             log.exception(BUG, connection.peer)
             raise CloseConnection("the SASL authentication failed with an unexpected error") from error
 
-    def _tell_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+    def _answer_versions(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         header = parse_request_header(buffer, start, end)
         if API_SPECS[API_VERSIONS].supports(header.api_version):
             self._state = State.VERSIONED
@@ -498,7 +498,7 @@ class SaslSession:
             )
 
     _STEPS: ClassVar[Mapping[tuple[State, Frame], _Step]] = {
-        (State.NEW, Frame.API_VERSIONS): _tell_versions,
+        (State.NEW, Frame.API_VERSIONS): _answer_versions,
         (State.NEW, Frame.HANDSHAKE): _choose,
         (State.VERSIONED, Frame.HANDSHAKE): _choose,
         **dict.fromkeys(((State.BARE_TOKENS, frame) for frame in _ANY), _take_bare_token),

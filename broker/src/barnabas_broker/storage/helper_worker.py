@@ -134,7 +134,7 @@ class PauseBesideTheBroker:
         self._poll = select.poll()
         self._poll.register(descriptor, 0)
         self._responses = responses
-        self._told_s = time.monotonic()
+        self._sent_s = time.monotonic()
 
     def __call__(self, seconds: float) -> None:
         """Wait for `seconds`, at most an hour. Raises SystemExit if the broker has ended."""
@@ -148,8 +148,8 @@ class PauseBesideTheBroker:
                 return
 
     def _live(self) -> None:
-        if time.monotonic() >= self._told_s + SIGN_OF_LIFE_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() >= self._sent_s + SIGN_OF_LIFE_S:
+            self._sent_s = time.monotonic()
             self._responses.write(SIGN_OF_LIFE)
             self._responses.flush()
 

@@ -244,11 +244,11 @@ def _refused(request: InspectBatch, header: BatchHeader, records: CheckedRecords
 
 
 def _naming(complaints: Mapping[int, str], record_count: int, code: ErrorCode) -> Refused:
-    said = [(number, f"record {number} {complaints[number]}") for number in sorted(complaints)]
-    message = f"{len(said)} of {record_count} records are refused: {'; '.join(text for _, text in said[:NAMED_MAX])}"
-    if len(said) > RECORD_ERRORS_MAX:
+    texts = [(number, f"record {number} {complaints[number]}") for number in sorted(complaints)]
+    message = f"{len(texts)} of {record_count} records are refused: {'; '.join(text for _, text in texts[:NAMED_MAX])}"
+    if len(texts) > RECORD_ERRORS_MAX:
         return Refused(code, message)
-    errors = [(number, text if place < MESSAGES_MAX else None) for place, (number, text) in enumerate(said)]
+    errors = [(number, text if place < MESSAGES_MAX else None) for place, (number, text) in enumerate(texts)]
     return Refused(code, message, tuple(errors))
 
 

@@ -533,7 +533,7 @@ def _encode_one(correlation_id: int, topic: FetchTopic, result: FetchResult, ses
     return [bytearray(head + encoded_length), records, _NO_TAGS_OF_ALL]
 
 
-def tell_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
+def set_throttle_time(response: list[Part], version: int, throttle_ms: int) -> None:
     """Write the throttle time into an encoded response."""
     head = response[0]
     assert isinstance(head, bytearray), "the first buffer of a response must be a bytearray with the header"

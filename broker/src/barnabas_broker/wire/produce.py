@@ -266,7 +266,7 @@ def _by_topic(
     return [(topic, list(islice(following, topic.partition_count))) for topic in topics]
 
 
-def tell_throttle_time(response: bytes | bytearray, version: int, throttle_ms: int) -> bytearray:
+def set_throttle_time(response: bytes | bytearray, version: int, throttle_ms: int) -> bytearray:
     """Return a copy of an encoded response with the throttle time.
 
     The copy is unchanged if the response has endpoints of new leaders: the throttle time is then not at the response's

@@ -213,7 +213,7 @@ def _parse(
 def _by_name(text: str) -> Mapping[str, str]:
     """Parse `NAME:TEXT,NAME:TEXT` into the text of each listener."""
     pairs = (entry.partition(":") for entry in text.split(","))
-    return {name.strip().upper(): said.strip() for name, _, said in pairs}
+    return {name.strip().upper(): value.strip() for name, _, value in pairs}
 
 
 def _protocols(text: str, problems: list[ConfigProblem]) -> Mapping[str, SecurityProtocol]:

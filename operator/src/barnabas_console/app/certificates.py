@@ -12,7 +12,7 @@ from cryptography import x509
 from barnabas_console.model.snapshot import Certificate
 from barnabas_kafka.security import Credentials, SecurityFileError
 
-LOOK_S: Final = 3600.0
+CHECK_S: Final = 3600.0
 RETRY_S: Final = 60.0
 """The seconds after which a broker whose handshake failed is asked again."""
 HANDSHAKE_S: Final = 3.0
@@ -34,7 +34,7 @@ class Certificates:
         self._known = {each: found for each, found in self._known.items() if each in addresses and found[0] > now_s}
         due = [each for each in addresses if each not in self._known]
         for address, found in self._read(due) if due else ():
-            self._known[address] = (now_s + (RETRY_S if found.problem else LOOK_S), found)
+            self._known[address] = (now_s + (RETRY_S if found.problem else CHECK_S), found)
         return {each: found for each, (_, found) in self._known.items()}
 
     def _read(self, addresses: Sequence[str]) -> Iterator[tuple[str, Certificate]]:

@@ -26,7 +26,7 @@ from barnabas_console.registry.client import Registry, session_of
 from barnabas_kafka.connection import connected_client
 from barnabas_kafka.security import Credentials
 from barnabas_kube.client import ApiClient
-from barnabas_web.http_server import LOOK_S
+from barnabas_web.http_server import REFRESH_S
 from barnabas_web.visitors import Protection
 
 log = logging.getLogger(__name__)
@@ -142,5 +142,5 @@ async def _follow(protection: Protection) -> None:
     """Look for changed files of the certificate, in a thread, because a disk may hang."""
     with suppress(asyncio.CancelledError):
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(REFRESH_S)
             await asyncio.to_thread(protection.refresh)

@@ -114,7 +114,7 @@ class Rounds:
             is_answered = False
             self._history.unheard()
             self._disconnect()
-            self._tell(f"no broker at {self.options.bootstrap} answers: {error}")
+            self._log_changes(f"no broker at {self.options.bootstrap} answers: {error}")
         self.own.round_ended(self.clocks.steady_s() - begun_s, is_answered=is_answered)
 
     def _read(self, asking: Asking) -> None:
@@ -123,33 +123,33 @@ class Rounds:
         registry = CollectorRegistry()
         registry.register(metrics)
         self._page, self._read_s = generate_latest(registry), self.clocks.steady_s()
-        self._tell_cut_off(metrics.shown.cut_off)
-        self._tell_refusal(self._retention.refusal)
-        self._tell_failures(asking.failures)
+        self._log_cut_off(metrics.shown.cut_off)
+        self._log_refusal(self._retention.refusal)
+        self._log_failures(asking.failures)
 
     def _evaluate(self, asking: Asking) -> Evaluation:
         readings = read_cluster(asking, self.options.filters, self._retention)
         return evaluate(asking, readings, self._history, self.clocks.now_s())
 
-    def _tell_refusal(self, refusal: str) -> None:
+    def _log_refusal(self, refusal: str) -> None:
         """Log once that brokers refuse to report their configs; missing rights are no failure of the cluster."""
         if refusal and refusal != self._refusal:
             log.warning(WITHOUT_RETENTION, SETTING, refusal)
         self._refusal = refusal
 
-    def _tell_failures(self, failures: list[Failure]) -> None:
+    def _log_failures(self, failures: list[Failure]) -> None:
         for each in failures:
             self.own.request_failed(each.request)
-        self._tell("; ".join(dict.fromkeys(map(str, failures))))
+        self._log_changes("; ".join(dict.fromkeys(map(str, failures))))
 
-    def _tell_cut_off(self, cut_off: Mapping[str, int]) -> None:
-        self.own.tell_cut_off(cut_off)
+    def _log_cut_off(self, cut_off: Mapping[str, int]) -> None:
+        self.own.set_cut_off(cut_off)
         for option, count in cut_off.items():
             if count and not self._cut_off.get(option):
                 log.warning(CUT_OFF, option, count)
         self._cut_off = cut_off
 
-    def _tell(self, text: str) -> None:
+    def _log_changes(self, text: str) -> None:
         """Log the failures in `text` if they have changed; if `text` has become empty, log that the failures ended."""
         if text and text != self._reported:
             log.warning("%s", text)
@@ -164,7 +164,7 @@ class Rounds:
                 client.close()
 
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 HANG_MIN_S: Final = 120.0
 """The shortest time in seconds after which a round of requests to the brokers counts as hanging.
 
@@ -196,18 +196,18 @@ class Supervised:
             self.failure = f"a round of requests to the brokers failed: {type(error).__name__}: {error}"
             self.stop.set()
 
-    def watch(self, hang_after_s: float, look_s: float = LOOK_S) -> None:
+    def watch(self, hang_after_s: float, poll_s: float = POLL_S) -> None:
         """Start the thread, and return when `stop` is set, or when the thread fails or hangs; `failure` has the reason.
 
         The thread hangs if `progress` returns the same value for `hang_after_s` seconds. The seconds are counted in
-        pauses of `look_s`, not by a clock, so that the time in which the process was suspended does not count.
+        pauses of `poll_s`, not by a clock, so that the time in which the process was suspended does not count.
         """
         self._thread.start()
-        seen, looks = self._progress(), 0
-        while not self.stop.wait(look_s):
+        seen, polls = self._progress(), 0
+        while not self.stop.wait(poll_s):
             now = self._progress()
-            seen, looks = now, looks + 1 if now == seen else 0
-            if looks * look_s > hang_after_s:
+            seen, polls = now, polls + 1 if now == seen else 0
+            if polls * poll_s > hang_after_s:
                 self.failure = f"a round of requests to the brokers hangs: it has not ended within {hang_after_s:g} s"
                 return
 

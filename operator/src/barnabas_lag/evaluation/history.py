@@ -25,7 +25,7 @@ from barnabas_lag.evaluation.lags import (
     Status,
     TopicLag,
     after_silence,
-    next_look,
+    next_progress,
     retention_percent,
     status,
     worst,
@@ -65,7 +65,7 @@ class Timeline:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def look(self, now_s: float, end_offset: int) -> None:
+    def add(self, now_s: float, end_offset: int) -> None:
         """Add a point for the end of the log at `now_s`, and remove some points if there are too many.
 
         If the log has become shorter, records were lost, so points above its end are removed.
@@ -228,12 +228,12 @@ class History:
         self._sums: dict[str, dict[str, tuple[LagSum, ...]]] = {}
         self._without_members_since_s: dict[str, float] = {}
 
-    def look(self, readings: Readings, now_s: float) -> None:
+    def add(self, readings: Readings, now_s: float) -> None:
         """Add `readings` to the history, and drop the history of groups and partitions that no longer exist."""
         self._forget(gone(self._readings.partitions, readings.partitions))
         self._readings = readings
         topics = group_lag.by_topic(readings.partitions)
-        heard, self._places = (
+        read_before, self._places = (
             self._places,
             {
                 group_id: dict(_places(reading, topics, readings.partitions))
@@ -243,10 +243,10 @@ class History:
         kept = self._kept_groups()
         self._progress = {each: self._progress[each] for each in kept if each in self._progress}
         self._sums = {each: self._sums[each] for each in kept if each in self._sums}
-        self._look_at_members(kept, now_s)
-        self._look_at_ends(now_s)
+        self._note_members(kept, now_s)
+        self._note_ends(now_s)
         for group_id, places in self._places.items():
-            self._look_at_group(group_id, places, heard.get(group_id, {}), now_s)
+            self._note_group(group_id, places, read_before.get(group_id, {}), now_s)
 
     def unheard(self) -> None:
         """Drop the offsets that were read last, because no broker answers; keep the progress of groups."""
@@ -268,7 +268,7 @@ class History:
         there = {*self._readings.groups, *self._readings.silent}
         return there if self._readings.is_complete else there | self._progress.keys()
 
-    def _look_at_members(self, kept: Set[str], now_s: float) -> None:
+    def _note_members(self, kept: Set[str], now_s: float) -> None:
         """Record since when each group has had no members.
 
         If the coordinator of a group does not answer, the recorded time stays.
@@ -279,27 +279,31 @@ class History:
             **{each: before.get(each, now_s) for each, reading in groups.items() if may_expire(reading)},
         }
 
-    def _look_at_ends(self, now_s: float) -> None:
+    def _note_ends(self, now_s: float) -> None:
         """Add the present log end offset to the Timeline of each partition that a group reads."""
         ends = {partition: place.end for places in self._places.values() for partition, place in places.items()}
         for partition, end in ends.items():
-            self._timelines.setdefault(partition, Timeline()).look(now_s, end)
+            self._timelines.setdefault(partition, Timeline()).add(now_s, end)
 
-    def _look_at_group(
-        self, group_id: str, places: Mapping[TopicPartition, _Place], heard: Collection[TopicPartition], now_s: float
+    def _note_group(
+        self,
+        group_id: str,
+        places: Mapping[TopicPartition, _Place],
+        read_before: Collection[TopicPartition],
+        now_s: float,
     ) -> None:
         """Record the progress of a group.
 
-        `heard` has the partitions of the group that were also read in the previous round. For all others,
+        `read_before` has the partitions of the group that were also read in the previous round. For all others,
         the time since their last reading does not count as time with lag, because the lag in that time is unknown.
         """
         before = {
-            each: known if each in heard else after_silence(known, now_s)
+            each: known if each in read_before else after_silence(known, now_s)
             for each, known in self._progress.get(group_id, {}).items()
         }
         reading = self._readings.groups[group_id]
         self._progress[group_id] = {each: known for each, known in before.items() if each in reading.committed} | {
-            partition: next_look(
+            partition: next_progress(
                 before.get(partition), now_s, place.committed, place.lag, reading.resets.get(partition, "")
             )
             for partition, place in places.items()

@@ -129,13 +129,13 @@ REWIND comes before STOP, because a group makes progress again after a rewind.
 class Progress:
     """The progress of a group in one partition.
 
-    `moves` are the times of the last commits that moved the offset, and `looked_s` is the time when the offset was last
+    `moves` are the times of the last commits that moved the offset, and `read_s` is the time when the offset was last
     read. Times are in seconds since the epoch.
     """
 
     committed: int
     lag: int
-    looked_s: float
+    read_s: float
     moves: tuple[float, ...]
     behind_since_s: float | None
     """The time when the present period with lag began; None without lag.
@@ -160,7 +160,7 @@ class Progress:
     """The id of a ConsumerGroup's latest reset, read from the committed offset's metadata; "" if it has none."""
 
 
-def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
+def first_progress(now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
     """Return the progress of a group in a partition after the first reading of the committed offset."""
     behind_since_s, caught_up_s = (now_s, None) if lag else (None, now_s)
     return Progress(
@@ -168,16 +168,16 @@ def first_look(now_s: float, committed: int, lag: int, reset: str = "") -> Progr
     )
 
 
-def next_look(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
+def next_progress(before: Progress | None, now_s: float, committed: int, lag: int, reset: str = "") -> Progress:
     """Return the progress after another reading of the committed offset; `before` is None at the first reading.
 
     `reset` is the id of a ConsumerGroup's latest reset, read from the committed offset's metadata; "" if it has none.
     """
     if before is None:
-        return first_look(now_s, committed, lag, reset)
+        return first_progress(now_s, committed, lag, reset)
     was_reset = reset not in ("", before.reset)
     seen = before if committed == before.committed else _moved(before, now_s, committed, lag, was_reset=was_reset)
-    seen = replace(seen, looked_s=now_s, reset=reset)
+    seen = replace(seen, read_s=now_s, reset=reset)
     if lag == 0:
         return replace(seen, lag=0, caught_up_s=now_s, behind_since_s=None)
     return replace(seen, lag=lag, behind_since_s=now_s if seen.behind_since_s is None else seen.behind_since_s)
@@ -187,8 +187,8 @@ def after_silence(before: Progress, now_s: float) -> Progress:
     """Return the progress after a period in which the offset was not read, which does not count as time with lag."""
     if before.behind_since_s is None:
         return before
-    silent_s = max(0.0, now_s - before.looked_s)
-    return replace(before, looked_s=now_s, behind_since_s=before.behind_since_s + silent_s)
+    silent_s = max(0.0, now_s - before.read_s)
+    return replace(before, read_s=now_s, behind_since_s=before.behind_since_s + silent_s)
 
 
 def _moved(before: Progress, now_s: float, committed: int, lag: int, *, was_reset: bool) -> Progress:

@@ -387,7 +387,7 @@ def evaluate(asking: Asking, readings: Readings, history: History, now_s: float)
     To learn the age of the lag, ask the leaders when the first unread records of the groups were written. `now_s` is in
     seconds since the epoch. Raises ClusterUnreachable if no request can be sent.
     """
-    history.look(readings, now_s)
+    history.add(readings, now_s)
     for _ in range(QUESTIONS_A_ROUND):
         questions = history.questions(now_s)
         found = answers(asking, readings.partitions, questions)

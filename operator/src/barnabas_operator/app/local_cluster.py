@@ -156,7 +156,7 @@ class LocalCluster:
         for failure in failures:
             raise failure
 
-    def tell_users(self, cluster: Cluster) -> None:
+    def print_users(self, cluster: Cluster) -> None:
         """Print the paths of the files with client settings for each user."""
         for user in users_of(cluster):
             files = self._security.files_of(user)
@@ -319,18 +319,18 @@ PATIENCE_S: Final = 5.0
 class Rollout:
     """The rollout of a Cluster's brokers.
 
-    `look` returns the state of the cluster, or None if no broker answers; `balance` elects the preferred leaders.
+    `read_state` returns the state of the cluster, or None if no broker answers; `balance` elects the preferred leaders.
     """
 
     def __init__(
         self,
         brokers: LocalCluster,
-        look: Callable[[], Awaitable[ClusterState | None]],
+        read_state: Callable[[], Awaitable[ClusterState | None]],
         balance: Callable[[], Awaitable[None]],
         say: Say,
     ) -> None:
         self._brokers = brokers
-        self._look = look
+        self._read_state = read_state
         self._balance = balance
         self._say = say
         self._waits_for: str | None = None
@@ -348,7 +348,7 @@ class Rollout:
             if step is None:
                 return None
             if isinstance(step, Refusal):
-                self._tell(step)
+                self._print_reason(step)
                 if interrupted() or time.monotonic() > deadline:
                     return step
                 await asyncio.sleep(POLL_S)
@@ -366,9 +366,9 @@ class Rollout:
         step = next_step(wanted, self._brokers.views(cluster), None, unbalanced=self._unbalanced)
         if not isinstance(step, Refusal):
             return step
-        return next_step(wanted, self._brokers.views(cluster), await self._look(), unbalanced=self._unbalanced)
+        return next_step(wanted, self._brokers.views(cluster), await self._read_state(), unbalanced=self._unbalanced)
 
-    def _tell(self, why: Refusal) -> None:
+    def _print_reason(self, why: Refusal) -> None:
         """Print why the rollout waits, unless the previous message had the same reason."""
         if why.reason != self._waits_for:
             self._say(why.message)

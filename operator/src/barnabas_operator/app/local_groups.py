@@ -11,21 +11,21 @@ from barnabas_kafka.security import Credentials, Tls
 from barnabas_operator.app.child_process import Child, ChildFailed, ChildProcess, DataDir, Say, end_leftover
 from barnabas_operator.app.local_cluster import any_free_port, is_free
 from barnabas_operator.kafka.cluster_admin import TimedWrite
-from barnabas_operator.kafka.group_admin import GroupLooks, Looked
+from barnabas_operator.kafka.group_admin import GroupReader, ObservedGroups
 from barnabas_operator.kube.api import NOT_FOUND, KubeApi, KubeRefused
 from barnabas_operator.planning.brokers.broker_security import HOST
 from barnabas_operator.planning.brokers.local_properties import name_options, tls_options
 from barnabas_operator.planning.conditions import CLUSTER_NOT_READY, Refusal, owners, time_text, with_problem
 from barnabas_operator.planning.groups.group_status import unheard
 from barnabas_operator.planning.object_names import LAG_EXPORTER_PORT
-from barnabas_operator.reconcile.groups.group_looker import GroupClient
+from barnabas_operator.reconcile.groups.group_poller import GroupClient
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment
 from barnabas_operator.resources.cluster import Cluster
 from barnabas_operator.resources.consumer_group import ConsumerGroup
 from barnabas_operator.resources.security import LagExporter
 
-LOOK_S: Final = 15.0
+GROUPS_POLL_S: Final = 15.0
 PATIENCE_S: Final = 60.0
 
 
@@ -56,7 +56,7 @@ class LocalGroups:
     ) -> None:
         self._clock: Final = clock
         self._client: Final = GroupClient(bootstrap, security)
-        self._looks: Final = GroupLooks(PATIENCE_S, clock)
+        self._reader: Final = GroupReader(PATIENCE_S, clock)
         self._work: Final = GroupWork(GroupEnvironment(NoKubeApi(), "default", self._client.connected, writing, clock))
 
     def close(self) -> None:
@@ -70,30 +70,30 @@ class LocalGroups:
 
         Return the declared groups, and the groups in `removed` whose deletion must wait, with their new statuses.
         """
-        looked = await self._look(declared) if declared else Looked({}, "")
+        observed = await self._read_groups(declared) if declared else ObservedGroups({}, "")
         owned = owners(declared, lambda group: group.group_id)
-        worked = [await self._bring(cluster, group, owned, looked) for group in declared]
+        worked = [await self._bring(cluster, group, owned, observed) for group in declared]
         ended = [await self._end(group, owned) for group in removed]
         stay = tuple(group for group in ended if group is not None)
         groups = tuple(group for group, _ in worked)
         return Groups(groups, stay, bool(stay) or any(is_busy for _, is_busy in worked))
 
-    async def _look(self, groups: Sequence[ConsumerGroup]) -> Looked:
+    async def _read_groups(self, groups: Sequence[ConsumerGroup]) -> ObservedGroups:
         group_ids = {group.group_id for group in groups}
         try:
-            return await asyncio.to_thread(lambda: self._looks.look(self._client.connected, group_ids))
+            return await asyncio.to_thread(lambda: self._reader.read(self._client.connected, group_ids))
         except ClusterUnreachable as error:
             self._client.drop()
-            return Looked({}, str(error))
+            return ObservedGroups({}, str(error))
 
     async def _bring(
-        self, cluster: Cluster, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup], looked: Looked
+        self, cluster: Cluster, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup], observed: ObservedGroups
     ) -> tuple[ConsumerGroup, bool]:
-        seen = looked.groups.get(group.group_id)
+        seen = observed.groups.get(group.group_id)
         worked = await self._work.bring(cluster, group, owned[group.group_id], seen) if seen is not None else None
         if worked is not None:
             return worked.group, worked.is_busy
-        why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {looked.unheard or 'trying again'}")
+        why = Refusal(CLUSTER_NOT_READY, f"the brokers do not answer: {observed.unheard or 'trying again'}")
         return unheard(group, why, self._now()), True
 
     async def _end(self, group: ConsumerGroup, owned: Mapping[str, ConsumerGroup]) -> ConsumerGroup | None:
@@ -189,15 +189,15 @@ class LocalConsole:
         self.stop: Final = self._companion.stop
         self._port = port
         self._say = say
-        self._is_told = False
+        self._is_announced = False
 
     async def bring(self, bootstrap: str, tls: Tls | None) -> None:
         """Start or restart the console, or stop it if the Cluster has become a secured one."""
         is_wanted = self._port is not None and tls is None
-        if self._port is not None and tls is not None and not self._is_told:
+        if self._port is not None and tls is not None and not self._is_announced:
             self._say(
                 "the console does not start beside a secured Cluster: run `barnabas console --command-config FILE`"
             )
-        self._is_told = tls is not None
+        self._is_announced = tls is not None
         options = (f"--bootstrap={bootstrap}",) if is_wanted else None
         await self._companion.run(options, self._port or 0, "shows the cluster: {}/")

@@ -278,11 +278,11 @@ class LocalUsers:
     ) -> UsersOutcome:
         """Reconcile all users once. Raises ClusterUnreachable if no broker answers."""
         reserved = (*OWN_USERS, *users_of(cluster))
-        work = UsersWork(UserBrokers(self._look, self._apply), self._secrets, new_password, reserved)
+        work = UsersWork(UserBrokers(self._read_users, self._apply), self._secrets, new_password, reserved)
         round_ = await work.begin(cluster, declared, bootstrap, self._clock.now_ms())
         return await work.reconcile(round_, declared, removed)
 
-    async def _look(self) -> ClusterUsers:
+    async def _read_users(self) -> ClusterUsers:
         return await asyncio.to_thread(lambda: self._connected().users())
 
     async def _apply(self, steps: Sequence[UserStep]) -> RefusedSteps:

@@ -107,7 +107,7 @@ class Operator:
     def _new_election(self, api: KubeApi, workers: ClusterWorkers) -> Election:
         namespace, _, name = self._settings.lease.partition("/")
         identity, lease = self._settings.identity, Key(namespace, name)
-        return Election(api, lease, identity, self.leadership, self.clock, workers.begin_anew, self._outages)
+        return Election(api, lease, identity, self.leadership, self.clock, workers.restart_all, self._outages)
 
     def _connect(
         self, bootstrap: str, configs_kept_s: float, writing: TimedWrite, security: Credentials
@@ -196,7 +196,7 @@ class Reviews:
             return text_page(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review may have {VALUES_MAX} values\n")
         async with self._places.setdefault(received.address, asyncio.Semaphore(REVIEWS_MAX)):
             try:
-                said = await self._said(received)
+                review = await self._reviewed(received)
             except (msgspec.MsgspecError, RecursionError) as error:
                 return text_page(HTTPStatus.BAD_REQUEST, f"the body is no admission review: {error}\n")
             except Starting:
@@ -204,9 +204,9 @@ class Reviews:
             except Exception:
                 log.exception("a bug in the webhook, or a review that no API server sends")
                 return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "the review failed; the operator's log has more\n")
-        return Page(HTTPStatus.OK, "application/json", msgspec.json.encode(said))
+        return Page(HTTPStatus.OK, "application/json", msgspec.json.encode(review))
 
-    async def _said(self, received: Received) -> dict[str, Any]:
+    async def _reviewed(self, received: Received) -> dict[str, Any]:
         async with self._turns.turn(received.address):
             asked = msgspec.json.decode(received.body)
             msgspec.convert(asked, _Review)
@@ -314,8 +314,8 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
     image_pull_secrets: str = ""
     bootstrap: str = ""
     drift_seconds: Seconds = 60.0
-    group_look_seconds: Seconds = 15.0
-    run_look_seconds: Seconds = 5.0
+    group_poll_seconds: Seconds = 15.0
+    run_poll_seconds: Seconds = 5.0
     lease: LeaseOrNone = ""
     pod_namespace: str = ""
     release: str = ""
@@ -344,8 +344,8 @@ class Variables(msgspec.Struct, frozen=True, rename=str.upper):
             namespaces=_names(self.watch_namespaces),
             bootstrap=self.bootstrap,
             drift_s=self.drift_seconds,
-            group_look_s=self.group_look_seconds,
-            run_look_s=self.run_look_seconds,
+            group_poll_s=self.group_poll_seconds,
+            run_poll_s=self.run_poll_seconds,
             lease=self.lease,
             identity=identity,
             neighbours=Neighbours(self.pod_namespace, self.release, self.pod_monitor_labels),
@@ -400,8 +400,8 @@ VARIABLES: Final = """environment variables:
   IMAGE_PULL_SECRETS    the image pull secrets of maintenance pods, comma-separated
   BOOTSTRAP             an address that replaces the bootstrap address of every Cluster
   DRIFT_SECONDS         the longest time between two reconciliations of a Cluster; default: 60
-  GROUP_LOOK_SECONDS    the time between two readings of consumer groups; default: 15
-  RUN_LOOK_SECONDS      the time between two readings of active maintenance runs; default: 5
+  GROUP_POLL_SECONDS    the time between two readings of consumer groups; default: 15
+  RUN_POLL_SECONDS      the time between two readings of active maintenance runs; default: 5
   LEASE                 NAMESPACE/NAME of the lease for the leader election; empty: no leader election
   POD_NAMESPACE, RELEASE, POD_NAME
                         the namespace, Helm release and name of the operator's own pod
@@ -427,7 +427,7 @@ def main(arguments: Sequence[str]) -> int:
         variables = read_variables(os.environ)
         access = find_access(os.environ)
     except (InvalidVariable, NoAccess) as error:
-        return _said(EXIT_USAGE, error)
+        return _failed(EXIT_USAGE, error)
     _log_to_stderr(variables.log_level)
     sys.setswitchinterval(TURN_S)
     shrink_tls_buffers()
@@ -435,7 +435,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         asyncio.run(_run(settings, access, variables))
     except (CannotServe, FileRefused, MustEnd) as error:
-        return _said(EXIT_FAILED, error)
+        return _failed(EXIT_FAILED, error)
     return 0
 
 
@@ -444,7 +444,7 @@ def shrink_tls_buffers() -> None:
     SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 
-def _said(code: int, error: Exception) -> int:
+def _failed(code: int, error: Exception) -> int:
     print(f"barnabas operator: {error}", file=sys.stderr)
     return code
 

@@ -21,7 +21,7 @@ from barnabas_operator.resources.kind import READY, Json
 from barnabas_operator.resources.maintenance_run import FINISHED, MAINTENANCE_JOB
 
 AGENT: Final = "barnabas-start-maintenance"
-LOOK_S: Final = 5.0
+POLL_S: Final = 5.0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_TRY_AGAIN: Final = 75
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
         started = Started(given.cluster, given.entry, *_job(os.environ))
         return asyncio.run(_run(started))
     except (NoAccess, LookupError) as error:
-        return _said(EXIT_USAGE, error)
+        return _failed(EXIT_USAGE, error)
 
 
 def _job(environment: Mapping[str, str]) -> list[str]:
@@ -66,7 +66,7 @@ def _job(environment: Mapping[str, str]) -> list[str]:
 
 async def _run(started: Started) -> int:
     async with ApiClient(find_access(os.environ), AGENT) as client:
-        return await exit_code(KubeApi(client), started, lambda: asyncio.sleep(LOOK_S))
+        return await exit_code(KubeApi(client), started, lambda: asyncio.sleep(POLL_S))
 
 
 async def exit_code(api: KubeApi, started: Started, pause: Callable[[], Awaitable[None]]) -> int:
@@ -77,13 +77,13 @@ async def exit_code(api: KubeApi, started: Started, pause: Callable[[], Awaitabl
         while (ended := await _ended(api, started)) is None:
             await pause()
     except LookupError as error:
-        return _said(EXIT_USAGE, error)
+        return _failed(EXIT_USAGE, error)
     except KubeRefused as error:
-        return _said(EXIT_USAGE if error.is_about_the_object else EXIT_TRY_AGAIN, error)
+        return _failed(EXIT_USAGE if error.is_about_the_object else EXIT_TRY_AGAIN, error)
     return ended
 
 
-def _said(code: int, error: Exception) -> int:
+def _failed(code: int, error: Exception) -> int:
     print(f"barnabas start-maintenance: {error}", file=sys.stderr)
     return code
 

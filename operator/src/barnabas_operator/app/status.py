@@ -90,9 +90,9 @@ def watch(out: Console, connect: Callable[[], ClusterAdmin], tables: Tables) -> 
 def _redraw(out: Console, reports: Reports, tables: Tables) -> None:
     with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
-            report, told_at = reports.next(), Text(time.strftime("%H:%M:%S"), style="dim")
+            report, shown_at = reports.next(), Text(time.strftime("%H:%M:%S"), style="dim")
             shown = (Text(report),) if isinstance(report, str) else tables(report)
-            live.update(Group(told_at, *shown), refresh=True)
+            live.update(Group(shown_at, *shown), refresh=True)
             time.sleep(EVERY_S)
 
 

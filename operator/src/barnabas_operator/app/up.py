@@ -32,7 +32,7 @@ from barnabas_operator.app.cluster_options import (
     without_numbers,
 )
 from barnabas_operator.app.local_cluster import LocalCluster, PortTaken, Rollout
-from barnabas_operator.app.local_groups import LOOK_S, LocalConsole, LocalExporter, LocalGroups
+from barnabas_operator.app.local_groups import GROUPS_POLL_S, LocalConsole, LocalExporter, LocalGroups
 from barnabas_operator.app.local_users import LocalUsers, SecurityBroken
 from barnabas_operator.kafka.cluster_admin import ClusterAdmin
 from barnabas_operator.planning.brokers.cluster_checks import refuse_change, refuse_while_running
@@ -141,7 +141,7 @@ class Supervisor:
             lambda: self._cluster.own_bootstrap, nullcontext, self._clock, lambda: self._cluster.own_security
         )
         self._users = LocalUsers(data_dir.path, self._connected, self._clock)
-        self._rollout = Rollout(self._cluster, self._look, self._balance, log.say)
+        self._rollout = Rollout(self._cluster, self._read_state, self._balance, log.say)
         self._admin: ClusterAdmin | None = None
         self._reachable = True
         self._pause_s = drift_check_s
@@ -149,8 +149,8 @@ class Supervisor:
         self._rows_shown: list[tuple[str, ...]] = []
         self._groups_shown: list[tuple[str, ...]] = []
         self._users_shown: list[tuple[str, ...]] = []
-        self._troubles_said = (0, 0)
-        self._failures_said: Sequence[str] = ()
+        self._troubles_shown = (0, 0)
+        self._failures_shown: Sequence[str] = ()
         self._version_refused: Refusal | None = None
 
     def _now(self) -> str:
@@ -196,7 +196,7 @@ class Supervisor:
         except (ChildFailed, PortTaken, SecurityBroken) as error:
             raise UpFailed(str(error)) from error
         self._log.say(f"the cluster {self._wanted.cluster.metadata.name} is up: {self._cluster.bootstrap}")
-        self._cluster.tell_users(self._proven)
+        self._cluster.print_users(self._proven)
 
     async def _watch(self) -> None:
         async for _ in changes(self._manifests_path):
@@ -246,7 +246,7 @@ class Supervisor:
         if outcome.done or outcome.state.is_moving or outcome.state.troubles or version.done:
             self._pause_s = RETRY_S
         self._show(outcome)
-        self._tell_version(version)
+        self._print_version(version)
         problem = self._cluster_problem or waiting or version.refusal
         self._write_status(problem, outcome.state, outcome.ahead)
 
@@ -270,12 +270,12 @@ class Supervisor:
             return
         brought = await self._groups.bring(wanted.cluster, wanted.groups, wanted.removed_groups)
         self._wanted = wanted._replace(groups=brought.declared, removed_groups=brought.removed)
-        self._pause_s = min(self._pause_s, RETRY_S if brought.is_busy else LOOK_S)
+        self._pause_s = min(self._pause_s, RETRY_S if brought.is_busy else GROUPS_POLL_S)
         groups = (*brought.declared, *brought.removed)
-        said = [without_numbers(row) for row in group_rows(groups)]
-        if said and said != self._groups_shown:
+        rows = [without_numbers(row) for row in group_rows(groups)]
+        if rows and rows != self._groups_shown:
             self._log.out.print(declared_groups_table(group_rows(groups)))
-        self._groups_shown = said
+        self._groups_shown = rows
 
     async def _bring_brokers(self) -> Refusal | None:
         """Change the brokers step by step until they are as declared; return None, or why some are not yet as declared.
@@ -306,7 +306,7 @@ class Supervisor:
         self._cluster.give_places(self._proven)
         return why
 
-    async def _look(self) -> ClusterState | None:
+    async def _read_state(self) -> ClusterState | None:
         try:
             return await asyncio.to_thread(lambda: self._connected().cluster_state())
         except ClusterUnreachable:
@@ -355,23 +355,23 @@ class Supervisor:
         for line in map(describe, outcome.done):
             self._log.say(line)
         for line in outcome.failed:
-            if line not in self._failures_said:
+            if line not in self._failures_shown:
                 self._log.say(line)
-        self._failures_said = outcome.failed
-        self._tell_troubles(len(outcome.state.troubles), sum(each.offline for each in outcome.state.troubles))
+        self._failures_shown = outcome.failed
+        self._print_troubles(len(outcome.state.troubles), sum(each.offline for each in outcome.state.troubles))
         rows = topic_rows((*outcome.wanted.topics, *outcome.wanted.removed))
         if rows != self._rows_shown:
             self._log.out.print(topics_table(rows))
         self._rows_shown = rows
 
-    def _tell_troubles(self, behind: int, offline: int) -> None:
+    def _print_troubles(self, behind: int, offline: int) -> None:
         """Print a line when the number of under-replicated or offline partitions changes."""
-        if (behind, offline) != self._troubles_said:
+        if (behind, offline) != self._troubles_shown:
             lack = f"{behind} partitions have replicas out of sync, and {offline} of these partitions have no leader"
             self._log.say(lack if behind else "every replica of every partition is in sync again")
-        self._troubles_said = behind, offline
+        self._troubles_shown = behind, offline
 
-    def _tell_version(self, version: VersionOutcome) -> None:
+    def _print_version(self, version: VersionOutcome) -> None:
         if version.done is not None:
             self._log.say(
                 f"{version.done}: brokers without this metadata version can no longer start with this data directory"

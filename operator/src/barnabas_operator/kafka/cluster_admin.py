@@ -253,12 +253,12 @@ class ClusterAdmin:
         """
         with reachable():
             try:
-                return self._look()
+                return self._read_state()
             except (KafkaConnectionError, NodeNotReadyError, UnknownBrokerIdError) as error:
                 log.warning("reading the cluster's state once more, because a broker failed: %s", error)
-                return self._look()
+                return self._read_state()
 
-    def _look(self) -> ClusterState:
+    def _read_state(self) -> ClusterState:
         cluster = self.client.describe_cluster()
         brokers = [broker for broker in cluster["brokers"] if not broker["is_fenced"]]
         if not brokers:

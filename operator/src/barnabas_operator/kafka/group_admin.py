@@ -61,7 +61,7 @@ from barnabas_operator.planning.groups.reset_plan import (
     plan_reset,
     reset_partitions,
     reset_time_ms,
-    with_look,
+    with_topics_read,
 )
 from barnabas_operator.planning.groups.reset_step import reset_warnings
 from barnabas_operator.resources.consumer_group import ConsumerGroup, Reset
@@ -423,15 +423,15 @@ def preview(bootstrap: str, security: Credentials, group: ConsumerGroup, clock: 
 NOTHING: Final = GroupLags(None, {}, {})
 
 
-class Looked(NamedTuple):
+class ObservedGroups(NamedTuple):
     """The observed groups. Groups that no broker reported are left out, and `unheard` has the reasons."""
 
     groups: Mapping[str, GroupSeen]
     unheard: str
 
 
-class GroupLooks:
-    """The reader of one cluster's consumer groups. `look` is called in threads, but never twice at the same time."""
+class GroupReader:
+    """The reader of one cluster's consumer groups. `read` is called in threads, but never twice at the same time."""
 
     def __init__(self, patience_s: float, clock: Clock) -> None:
         """Create the reader. A group counts as stalled only after `patience_s` seconds or more without progress."""
@@ -442,9 +442,9 @@ class GroupLooks:
         """The topics of each group that was read before, until all brokers answer and none lists the group."""
         self._read: Mapping[str, TopicsRead] = {}
         self._there: Set[str] = frozenset()
-        """The groups that the brokers reported in the previous call of `look`."""
+        """The groups that the brokers reported in the previous call of `read`."""
 
-    def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+    def read(self, connected: Callable[[], Any], group_ids: Collection[str]) -> ObservedGroups:
         """Read the state and progress of these groups, in a few requests to each broker.
 
         A group that no broker lists is NOT_FOUND. If the previous call still found the group, it is left out instead,
@@ -461,7 +461,7 @@ class GroupLooks:
         absent = set(group_ids) - there - chosen.readings.silent if chosen.readings.is_complete else set()
         kept = {each: topics for each, topics in self._topics.items() if each in set(group_ids) - absent}
         self._topics = {**kept, **{group_id: _topics(chosen, group_id) for group_id in there}}
-        self._read = with_look(self._read, chosen.readings.groups, self._clock.monotonic_s())
+        self._read = with_topics_read(self._read, chosen.readings.groups, self._clock.monotonic_s())
         topics = by_topic(chosen.readings.partitions)
         found = {
             group_id: seen_of(group_id, chosen, lags[group_id], topics, self._read.get(group_id))
@@ -469,7 +469,9 @@ class GroupLooks:
         }
         missed, self._there = absent & self._there, frozenset(found)
         found |= dict.fromkeys(absent - missed, GroupSeen(state=NOT_FOUND, members=0, lags=NOTHING))
-        return Looked(found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed)))))
+        return ObservedGroups(
+            found, "; ".join(dict.fromkeys((*map(str, asking.failures), *_away(chosen), *_missed(missed))))
+        )
 
 
 def _away(chosen: Chosen) -> Iterator[str]:

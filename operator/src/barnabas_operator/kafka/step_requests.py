@@ -176,7 +176,7 @@ _SET_ON: Final = {"topic": "DYNAMIC_TOPIC_CONFIG", "group": "DYNAMIC_GROUP_CONFI
 _MIN_ISR: Final = "min.insync.replicas"
 
 
-class _Heard(NamedTuple, Generic[Value]):
+class _Cached(NamedTuple, Generic[Value]):
     topic_id: str
     at_s: float
     value: Value
@@ -190,7 +190,7 @@ class TopicAnswers(Generic[Value]):
         self._client = client
         self._kept_s = kept_s
         self._now_s = now_s
-        self._heard: dict[str, _Heard[Value]] = {}
+        self._cached: dict[str, _Cached[Value]] = {}
 
     def of(self, ids: Mapping[str, str]) -> dict[str, Value]:
         """Return the cached value, or the value that `ask` reads, of each topic in `ids`.
@@ -200,21 +200,21 @@ class TopicAnswers(Generic[Value]):
         """
         now_s = self._now_s()
         kept = {
-            name: heard
-            for name, heard in self._heard.items()
-            if ids.get(name) == heard.topic_id and now_s - heard.at_s < self._kept_s
+            name: cached
+            for name, cached in self._cached.items()
+            if ids.get(name) == cached.topic_id and now_s - cached.at_s < self._kept_s
         }
         asked = [name for name in ids if name not in kept]
         for start in range(0, len(asked), TOPICS_A_REQUEST_MAX):
             found = self._ask(self._client, asked[start : start + TOPICS_A_REQUEST_MAX])
-            kept |= {name: _Heard(ids[name], now_s, each) for name, each in found.items()}
-        self._heard = kept
-        return {name: heard.value for name, heard in kept.items()}
+            kept |= {name: _Cached(ids[name], now_s, each) for name, each in found.items()}
+        self._cached = kept
+        return {name: cached.value for name, cached in kept.items()}
 
     def forget(self, names: Iterable[str]) -> None:
         """Drop the values of these topics from the cache, because the topics are about to change."""
         for name in names:
-            self._heard.pop(name, None)
+            self._cached.pop(name, None)
 
 
 def overrides(client: Any, names: Sequence[str], kind: str = "topic") -> dict[str, Mapping[str, str]]:

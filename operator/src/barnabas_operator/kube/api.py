@@ -305,21 +305,21 @@ def _refusal(what: str, status: int, body: bytes) -> Exception:
     """
     text = body.decode(errors="replace")
     try:
-        said = json.loads(text)
+        status_object = json.loads(text)
     except ValueError:
-        said = {}
-    message = str(said.get("message", text))
+        status_object = {}
+    message = str(status_object.get("message", text))
     if NONE_OF_ITS_KIND in message:
         return KubeRefused(INVALID[0], "Invalid", message)
     if TWO_BUDGETS in message:
         return KubeRefused(TOO_MANY, "TooManyRequests", message)
-    causes = (said.get("details") or {}).get("causes", ())
+    causes = (status_object.get("details") or {}).get("causes", ())
     budgets = [each.get("message", "") for each in causes if each.get("reason") == "DisruptionBudget"]
     if status == TOO_MANY and budgets:
-        return KubeRefused(status, str(said.get("reason")), "; ".join(budgets))
+        return KubeRefused(status, str(status_object.get("reason")), "; ".join(budgets))
     if status == TOO_MANY or status >= 500:
         return KubeUnreachable(f"{what}: {status} {message}".strip())
-    return KubeRefused(status, str(said.get("reason", "Refused")), message)
+    return KubeRefused(status, str(status_object.get("reason", "Refused")), message)
 
 
 AUTOSCALER: Final = "HorizontalPodAutoscaler"

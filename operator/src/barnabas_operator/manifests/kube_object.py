@@ -94,8 +94,8 @@ def workload_patches(
 
 def metadata_patch(metadata: TemplateMetadata) -> KubeObject:
     """Return labels and annotations as a patch for an object; empty if there are none."""
-    said = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
-    return {"metadata": said} if said else {}
+    found = {name: each for name in ("labels", "annotations") if (each := getattr(metadata, name))}
+    return {"metadata": found} if found else {}
 
 
 USER_ID: Final = 10001

@@ -98,16 +98,16 @@ def pod_template(declared: RunPodTemplate, cluster: Cluster, pull_secrets: Seque
 
 def pod_meta(template: RunPodTemplate, labels: Mapping[str, str], annotations: Mapping[str, str]) -> KubeObject:
     """Return the metadata of a pod. `labels` and `annotations` take precedence over the template's."""
-    said = template.metadata
-    meta = {"labels": {**said.labels, **labels}, "annotations": {**said.annotations, **annotations}}
+    declared = template.metadata
+    meta = {"labels": {**declared.labels, **labels}, "annotations": {**declared.annotations, **annotations}}
     return {name: each for name, each in meta.items() if each}
 
 
 def placement(template: RunPodTemplate) -> KubeObject:
     """Return the fields of a pod's spec that choose its node."""
     spec = template.spec
-    said = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
-    return {name: each for name, each in said.items() if each}
+    fields = {"nodeSelector": spec.node_selector, "tolerations": list(spec.tolerations), "affinity": spec.affinity}
+    return {name: each for name, each in fields.items() if each}
 
 
 def admission(template: RunPodTemplate) -> KubeObject:

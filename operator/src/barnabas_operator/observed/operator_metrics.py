@@ -382,7 +382,7 @@ class OperatorMetrics:
 
     async def page(self) -> bytes:
         """Return the text of all metrics. A thread formats it, because formatting takes long with 10,000 Topics."""
-        self._resources.look()
+        self._resources.refresh()
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def add_leadership(self, leadership: Leadership) -> None:
@@ -433,7 +433,7 @@ class _Resources(Collector):
         self._lag_exporters: dict[tuple[str, str], bool] = {}
         self._certificates: list[tuple[tuple[str, str, str], float]] = []
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Copy what `collect` needs from the inventory.
 
         Call this method in the thread of the event loop, because that thread changes the inventory.
@@ -458,7 +458,7 @@ class _Resources(Collector):
         ]
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the metrics of all resources, from the copy that the last call of `look` made."""
+        """Yield the metrics of all resources, from the copy that the last call of `refresh` made."""
         rows = self._rows
         for name, text, only_paused in (
             ("barnabas_resources", "Number of resources that the operator watches.", False),

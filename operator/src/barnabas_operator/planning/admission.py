@@ -83,8 +83,8 @@ def review_topic(wanted: Topic, before: Topic | None, context: AdmissionContext)
     else:
         found = (check(wanted, NOTHING_KNOWN) for check in WITHOUT_A_CLUSTER)
         refusals += [refusal.message for refusal in found if refusal is not None]
-    said = next(filter(None, refusals), None)
-    return Verdict(said, () if said else tuple(_topic_warnings(wanted, before, context)))
+    refused = next(filter(None, refusals), None)
+    return Verdict(refused, () if refused else tuple(_topic_warnings(wanted, before, context)))
 
 
 def _taken(wanted: Topic, context: AdmissionContext) -> str | None:
@@ -339,7 +339,7 @@ def in_declared_fields(kind: str, message: str) -> str:
     Paths of fields that only the operator sets stay the same. The introduction of the message, such as
     `Job "a" is invalid:`, is removed.
     """
-    said = _ABOUT.sub("", message)
+    text = _ABOUT.sub("", message)
     for theirs, ours in _FIELDS.get(kind, ()):
-        said = re.sub(theirs, ours, said)
-    return said
+        text = re.sub(theirs, ours, text)
+    return text

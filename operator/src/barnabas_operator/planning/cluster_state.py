@@ -319,8 +319,8 @@ def named_rebalance(name: str, run: MaintenanceJob | None) -> NamedRebalance:
     if run.status is None or run.status.phase != "Succeeded":
         phase = run.status.phase if run.status is not None else None
         return _refused(name, f"the MaintenanceJob's phase is {phase or 'Pending'}")
-    said = run.status.result.get("plan", "")
-    plan = foreign_json(said, SkewPlan) if isinstance(said, str) else None
+    text = run.status.result.get("plan", "")
+    plan = foreign_json(text, SkewPlan) if isinstance(text, str) else None
     if plan is None:
         return _refused(name, "status.result.plan of the MaintenanceJob is not a valid plan")
     if not plan.partitions:

@@ -219,7 +219,7 @@ MESSAGE_LENGTH_MAX: Final = 1_024
 """The longest message that the newer API of Events allows (KEP-383)."""
 
 EventType = Literal["Normal", "Warning"]
-Said = tuple[EventType, str, str]
+EventText = tuple[EventType, str, str]
 """The type, the reason and the message of an Event."""
 
 

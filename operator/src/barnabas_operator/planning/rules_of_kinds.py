@@ -36,7 +36,7 @@ from barnabas_operator.planning.maintenance.observed_run import BEGINS_AGAIN, OT
 from barnabas_operator.planning.maintenance.run_checks import run_problems
 from barnabas_operator.planning.maintenance.run_status import DELETING, RUNNING, run_events
 from barnabas_operator.planning.maintenance.run_status import without_cluster as run_without_cluster
-from barnabas_operator.planning.object_names import Said, kube_event
+from barnabas_operator.planning.object_names import EventText, kube_event
 from barnabas_operator.planning.status.cluster_events import PODS_ENDING, cluster_events
 from barnabas_operator.planning.status.cluster_status import STARTING
 from barnabas_operator.planning.topics.topic_plan import (
@@ -86,7 +86,7 @@ class KindRules(NamedTuple):
     """
     warnings: Callable[[Json | None, Json | None], Iterable[str]] = _nothing
     """Return warnings about a change from an old object (None on creation) to a new object (None on deletion)."""
-    events: Callable[[Any, Json], Iterable[Said]] = _nothing
+    events: Callable[[Any, Json], Iterable[EventText]] = _nothing
     """Return the Events for the change of a resource's status; the second argument is the earlier status as JSON."""
     without_cluster: Callable[[Any, Refusal, str], Resource] = with_problem
     """Return the resource with a status that says why it has no Cluster; the last argument is the time in RFC 3339."""
@@ -222,7 +222,7 @@ def status_events(resource: Resource, before: Json, now: str) -> list[dict[str, 
     return [kube_event(resource, kind, reason, message, now) for kind, reason, message in events]
 
 
-def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
+def _not_ready(resource: Resource, before: Json) -> Iterator[EventText]:
     """Yield an Event that says why the resource is not ready, if the reason or the message is new.
 
     A reason in `QUIET` gets no Event, nor does a reason that is the type of another condition, which has its own Event.
@@ -242,7 +242,7 @@ def _not_ready(resource: Resource, before: Json) -> Iterator[Said]:
         yield "Warning", ready.reason, ready.message
 
 
-def _losses(resource: Resource, before: Json) -> Iterator[Said]:
+def _losses(resource: Resource, before: Json) -> Iterator[EventText]:
     """Yield an Event if a condition about lost records, deleted claims or logs of unknown topics has a new message."""
     conditions = resource.conditions
     for kind in (RECORDS_LOST, LOGS_SET_ASIDE, CLAIMS_DELETED):

@@ -39,13 +39,13 @@ from barnabas_operator.reconcile.brokers.dynamic_config_reconciler import (
     VersionOutcome,
     reconcile_metadata_version,
 )
-from barnabas_operator.reconcile.groups.group_looker import group_looker
+from barnabas_operator.reconcile.groups.group_poller import group_poller
 from barnabas_operator.reconcile.groups.offset_resets import give_back_target
-from barnabas_operator.reconcile.maintenance.run_looker import RunLooker
+from barnabas_operator.reconcile.maintenance.run_poller import RunPoller
 from barnabas_operator.reconcile.reconcile_parts import (
     BrokerBackoff,
     LastKnownState,
-    LookWorker,
+    PollWorker,
     ReconcileIncomplete,
     ReconcileParts,
     RetryingLoop,
@@ -73,8 +73,8 @@ from barnabas_operator.resources.user import USER
 RECONCILERS: Final[Mapping[str, Callable[[ReconcilerEnvironment], KindReconciler]]] = {
     TOPIC.name: TopicReconciler,
     USER.name: UserReconciler,
-    CONSUMER_GROUP.name: lambda environment: LookWorker(environment, group_looker(environment)),
-    MAINTENANCE_JOB.name: lambda environment: LookWorker(environment, RunLooker(environment)),
+    CONSUMER_GROUP.name: lambda environment: PollWorker(environment, group_poller(environment)),
+    MAINTENANCE_JOB.name: lambda environment: PollWorker(environment, RunPoller(environment)),
 }
 """The reconcilers by the field `kind`, in the order in which they run."""
 
@@ -401,7 +401,7 @@ class ClusterWorker:
             await self._running.balance(cluster)
             self._brokers.unbalanced = False
         await self._running.set_configs(cluster, brokers.pods, state)
-        await self._running.look_for_strays(cluster, state)
+        await self._running.find_strays(cluster, state)
         # Wait for all restarts, because a broker with old settings may lack the SASL listener or the authorizer.
         if not brokers.pods.remaining():
             await self._administrator.reconcile(cluster, self._brokers.secrets.data)
@@ -434,7 +434,7 @@ class ClusterWorker:
         if problem is not None and problem.reason == BROKERS_UNREACHABLE:
             self._last_known.missed(problem.message)
         elif state is not None:
-            self._last_known.heard(state)
+            self._last_known.reported(state)
 
     async def _write_status(
         self, cluster: Cluster, body: Json, why: Refusal | None, found: Findings = NOTHING_FOUND

@@ -59,7 +59,7 @@ class ClusterWorkers:
             self._open(key)
         self._strays_changed.set()
 
-    def begin_anew(self) -> None:
+    def restart_all(self) -> None:
         """Restart every worker without its cached state, because this operator became or ceased to be the leader."""
         for key in list(self._workers):
             self._close(key)

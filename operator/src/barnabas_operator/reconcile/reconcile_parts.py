@@ -1,6 +1,6 @@
 """Runs the parts of a reconciliation, such as brokers and Topics, even if an earlier part has failed.
 
-A kind that is slow, or that must react to more than changes of resources, has a worker of its own (`LookWorker`).
+A kind that is slow, or that must react to more than changes of resources, has a worker of its own (`PollWorker`).
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class LastKnownState:
         self._missed_since_s: float | None = None
         self._failure = ""
 
-    def heard(self, state: ClusterState) -> None:
+    def reported(self, state: ClusterState) -> None:
         """Record the state from a reconciliation in which the brokers answered every request."""
         self._state, self._missed_since_s, self._failure = state, None, ""
 
@@ -171,7 +171,7 @@ P = ParamSpec("P")
 
 AT_ONCE_MAX: Final = 64
 """The number of threads, enough for 100 unreachable Clusters, because each holds a thread for 3 s of every 8 s."""
-LOOK_S_MAX: Final = 5.0
+BACKOFF_S_MAX: Final = 5.0
 _THREADS: Final = ThreadPoolExecutor(AT_ONCE_MAX, "brokers")
 
 
@@ -200,7 +200,7 @@ class BrokerBackoff:
     def lose(self) -> None:
         """Begin the next, longer pause, because no broker answered."""
         self._failures += 1
-        self._wait_until_s = self._now_s() + min(LOOK_S_MAX, retry_pause_s(self._first_s, self._failures))
+        self._wait_until_s = self._now_s() + min(BACKOFF_S_MAX, retry_pause_s(self._first_s, self._failures))
 
     def renew(self) -> None:
         """Reset the backoff, because a broker answered or a pod has changed."""
@@ -281,22 +281,22 @@ class RetryingLoop:
         return self._clock.monotonic_s() - max(self._began_at, acted_at)
 
 
-class Looker(Protocol):
+class Poller(Protocol):
     """The reconciler of the resources of one kind, which a background worker calls; three methods may do nothing."""
 
     kind: str
     """The field `kind` of the resources."""
 
-    async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
+    async def poll(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all resources once; return True if the next call must come soon.
 
         `cluster` is None until the operator has reached the Cluster's brokers. `why_resting` says why requests to the
-        brokers are forbidden, and is empty if requests are allowed. After an exception, which the worker logs, `look`
+        brokers are forbidden, and is empty if requests are allowed. After an exception, which the worker logs, `poll`
         is soon called again.
         """
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the seconds to wait after a call of `look` that took `took_s`."""
+        """Return the seconds to wait after a call of `poll` that took `took_s`."""
 
     @property
     def acted_at(self) -> float:
@@ -306,22 +306,22 @@ class Looker(Protocol):
         """Undo temporary changes, such as a scaled-down workload, for a resource that is no longer reconciled."""
         return
 
-    def look_failed(self) -> None:
-        """Handle an exception that `look` has raised."""
+    def poll_failed(self) -> None:
+        """Handle an exception that `poll` has raised."""
         return
 
     def close(self) -> None:
-        """Release connections, because `look` is never called again."""
+        """Release connections, because `poll` is never called again."""
         return
 
 
-class LookWorker(KindReconciler):
+class PollWorker(KindReconciler):
     """The reconciler of one kind, which starts its background worker when there is a first resource of this kind."""
 
-    def __init__(self, environment: ReconcilerEnvironment, looker: Looker) -> None:
+    def __init__(self, environment: ReconcilerEnvironment, poller: Poller) -> None:
         worker_environment = environment.worker_environment
         self._environment: Final = environment
-        self._looker: Final = looker
+        self._poller: Final = poller
         self._settings: Final = worker_environment.settings
         self._clock: Final = worker_environment.clock
         self._leadership: Final = worker_environment.leadership
@@ -329,10 +329,10 @@ class LookWorker(KindReconciler):
         self._why_resting = ""
         self._known: Mapping[str, Json] = {}
         self._woken: Final = asyncio.Event()
-        self._look_turn: Final = asyncio.Lock()
+        self._poll_turn: Final = asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
-        what, retry_s = f"{'/'.join(environment.key)}: {looker.kind}s", self._settings.busy_s
-        self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._look_ended)
+        what, retry_s = f"{'/'.join(environment.key)}: {poller.kind}s", self._settings.busy_s
+        self._loop: Final = RetryingLoop(what, self._pause, self._attempt, self._clock, retry_s, self._poll_ended)
 
     async def reconcile(self, cluster: Cluster, bodies: Bodies, seen: Seen) -> Seen:
         """Start the worker if needed, and pass on the resources, without waiting for the worker."""
@@ -351,19 +351,19 @@ class LookWorker(KindReconciler):
         Before that, temporary changes for the resources, such as a scaled-down workload, are undone.
         """
         self.stop()
-        async with self._look_turn:
+        async with self._poll_turn:
             pass
         await all_ended(self._release(body) for body in bodies.values())
 
     async def _release(self, body: Json) -> None:
-        await self._looker.give_back(body)
+        await self._poller.give_back(body)
         await self._environment.statuses.release(body)
 
     def close(self) -> None:
         """End the worker. Pods that it has started keep running."""
         if self._running is not None:
             self._running.cancel()
-        self._looker.close()
+        self._poller.close()
 
     def _start_for(self, bodies: Bodies) -> None:
         if bodies and self._running is None:
@@ -374,7 +374,7 @@ class LookWorker(KindReconciler):
         if self._cluster is None or self._why_resting:
             self._woken.set()
         self._cluster, self._why_resting = cluster, ""
-        self._hear(bodies)
+        self._update(bodies)
 
     def rest(self, bodies: Bodies, why: str) -> None:
         """Forbid requests to brokers, for the reason `why`.
@@ -384,7 +384,7 @@ class LookWorker(KindReconciler):
         if why != self._why_resting:
             self._woken.set()
         self._why_resting = why
-        self._hear(bodies)
+        self._update(bodies)
 
     def stop(self) -> None:
         """Stop working for the Cluster until `begin` is called."""
@@ -397,30 +397,30 @@ class LookWorker(KindReconciler):
         Between reconciliations, and before the worker's start, return 0.
         """
         has_ended = self._running is not None and self._running.done()
-        return math.inf if has_ended else self._loop.idle_s(self._looker.acted_at)
+        return math.inf if has_ended else self._loop.idle_s(self._poller.acted_at)
 
     async def run(self) -> None:
         """Reconcile the resources repeatedly, until cancelled."""
         await self._loop.run()
 
     async def _attempt(self) -> float:
-        is_busy = await self.look()
-        return self._looker.pause_s(self._loop.took_s, is_busy=is_busy)
+        is_busy = await self.poll()
+        return self._poller.pause_s(self._loop.took_s, is_busy=is_busy)
 
-    def _look_ended(self, _took_s: float, has_succeeded: bool) -> None:
+    def _poll_ended(self, _took_s: float, has_succeeded: bool) -> None:
         if not has_succeeded:
-            self._looker.look_failed()
+            self._poller.poll_failed()
 
-    async def look(self) -> bool:
+    async def poll(self) -> bool:
         """Reconcile all resources once if this operator is the leader; return True if the next call must come soon."""
-        async with self._look_turn:
-            bodies = self._environment.found(self._looker.kind)
+        async with self._poll_turn:
+            bodies = self._environment.found(self._poller.kind)
             if not self._leadership.is_held:
                 self.stop()  # The cached state would be out of date when this operator becomes the leader again.
                 return False
-            return await self._looker.look(self._cluster, self._why_resting, bodies)
+            return await self._poller.poll(self._cluster, self._why_resting, bodies)
 
-    def _hear(self, bodies: Bodies) -> None:
+    def _update(self, bodies: Bodies) -> None:
         now_known = {name: _asked(body) for name, body in bodies.items()}
         if now_known != self._known:
             self._woken.set()

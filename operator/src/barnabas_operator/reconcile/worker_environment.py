@@ -73,7 +73,7 @@ class EventWriter:
     def __init__(self, api: KubeApi) -> None:
         self._api = api
 
-    async def tell(self, event: Mapping[str, Any]) -> None:
+    async def send(self, event: Mapping[str, Any]) -> None:
         """Send one Event; only log the error if the API server refuses the Event or does not answer."""
         about = event["involvedObject"]
         try:
@@ -149,7 +149,7 @@ class StatusWriter:
             about, version = written["metadata"]["uid"], int(written["metadata"]["resourceVersion"])
             self._written[_key(body)] = _Written(about, version, new)
             for event in status_events(resource, before, time_text(self._clock.now_ms())):
-                await self._events.tell(event)
+                await self._events.send(event)
         return True
 
     def newer_than(self, body: Json) -> Status | None:
@@ -303,7 +303,7 @@ class OperatorSettings:
 
     `bootstrap` replaces the bootstrap address of every Cluster. A Cluster is reconciled `batch_s` after a change, every
     `busy_s` while a step is pending, and every `drift_s` otherwise. Consumer groups are reconciled every
-    `group_look_s`, and active maintenance runs every `run_look_s`.
+    `group_poll_s`, and active maintenance runs every `run_poll_s`.
 
     Of all operators with the same `lease` (`NAMESPACE/NAME`), the leader acts; each has a different `identity`. Without
     a lease, the operator always acts.
@@ -315,8 +315,8 @@ class OperatorSettings:
     batch_s: float = 0.1
     busy_s: float = 0.5
     drift_s: float = 60.0
-    group_look_s: float = 15.0
-    run_look_s: float = 5.0
+    group_poll_s: float = 15.0
+    run_poll_s: float = 5.0
     lease: str = ""
     identity: str = ""
     neighbours: Neighbours = NOBODY_ELSE

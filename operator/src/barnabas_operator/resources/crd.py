@@ -101,14 +101,14 @@ def schema_of(of: Kind, kind: inspect.Type) -> JsonObject:
 
 def _metadata(of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.Metadata)
-    said = kind.extra_json_schema or {}
+    extra = kind.extra_json_schema or {}
     schema = schema_of(of, kind.type)
     words, pattern = (kind.extra or {}).get("allowed"), schema.get("pattern")
     if words is not None and pattern is not None:
         # The API server would quote the pattern, which is hard to read, instead of the words.
         del schema["pattern"]
         schema[RULES] = [{"rule": f"self.matches(r'{pattern}')", "message": f"allowed: {words}"}]
-    return {"description": said["description"]} | {**schema, **said} if "description" in said else schema
+    return {"description": extra["description"]} | {**schema, **extra} if "description" in extra else schema
 
 
 def _struct(of: Kind, kind: inspect.Type) -> JsonObject:
@@ -205,8 +205,8 @@ def _integer(_of: Kind, kind: inspect.Type) -> JsonObject:
 
 def _string(_of: Kind, kind: inspect.Type) -> JsonObject:
     assert isinstance(kind, inspect.StrType)
-    said = {"minLength": kind.min_length, "maxLength": kind.max_length or TEXT_MAX, "pattern": kind.pattern}
-    return {"type": "string", **{name: value for name, value in said.items() if value is not None}}
+    bounds = {"minLength": kind.min_length, "maxLength": kind.max_length or TEXT_MAX, "pattern": kind.pattern}
+    return {"type": "string", **{name: value for name, value in bounds.items() if value is not None}}
 
 
 def _literal(_of: Kind, kind: inspect.Type) -> JsonObject:

@@ -270,11 +270,11 @@ def key_of(body: Json) -> Key:
 def with_words(schema: Json) -> dict[str, Any]:
     """Return the schema of a field, with the default and the bounds added to the field's description."""
     bounds = bounds_words(schema, "allowed: ") if "enum" not in schema else ""  # kubectl shows enum values itself.
-    said = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
+    text = "; ".join(filter(None, (default_words(schema, "default: "), bounds)))
     description = schema.get("description", "").rstrip(".")
-    if not said:
+    if not text:
         return dict(schema)
-    return {**schema, "description": f"{description}. {said[0].upper()}{said[1:]}." if description else said}
+    return {**schema, "description": f"{description}. {text[0].upper()}{text[1:]}." if description else text}
 
 
 def default_words(schema: Json, prefix: str = "") -> str:

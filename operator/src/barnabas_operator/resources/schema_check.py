@@ -381,8 +381,8 @@ def _part_of(kind: type[msgspec.Struct], given: Json) -> msgspec.Struct:
 
 def _plain(kind: type[Resource], body: Json) -> dict[str, Any]:
     meta = {name: value for name, value in body["metadata"].items() if name in _META_FIELDS}
-    said = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind")}
-    return {**said, "metadata": meta, "spec": kind.declared_spec(body)}
+    head = {"apiVersion": body.get("apiVersion"), "kind": body.get("kind")}
+    return {**head, "metadata": meta, "spec": kind.declared_spec(body)}
 
 
 @cache

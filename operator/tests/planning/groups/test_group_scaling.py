@@ -18,7 +18,7 @@ from barnabas_operator.resources.consumer_group import ConsumerGroup, ConsumerGr
 from barnabas_operator.resources.kind import ObjectMeta
 from harness.soak import size
 
-LOOK_S = 15.0
+POLL_S = 15.0
 HOUR_S = 3600.0
 CHANGES_MAX = 36
 """The most changes in twelve hours of the hardest load that was found; half of random loads have at most 6."""
@@ -45,7 +45,7 @@ def seen(lags: dict[tuple[str, int], int], topics_read: frozenset[str] | None = 
 
 
 class Story:
-    """A series of looks at one group, one each `LOOK_S`; the target follows every decision at once."""
+    """A series of looks at one group, one each `POLL_S`; the target follows every decision at once."""
 
     def __init__(self, declared: Scaling, replicas: int) -> None:
         self.declared = declared
@@ -54,7 +54,7 @@ class Story:
         self.memory: Memory | None = None
         self.changes: list[tuple[float, int, str]] = []
 
-    def look(self, seen: Demand, after_s: float = LOOK_S) -> Decision:
+    def look(self, seen: Demand, after_s: float = POLL_S) -> Decision:
         self.now_s += after_s
         decided = decide(self.declared, seen, self.replicas, self.memory, self.now_s)
         if decided.replicas != self.replicas:
@@ -70,7 +70,7 @@ class Story:
         return self
 
     def for_seconds(self, seconds: float, lag: int | None, *, written: int = 0) -> "Story":
-        return self.looks([demand(lag, written=written)] * int(seconds / LOOK_S))
+        return self.looks([demand(lag, written=written)] * int(seconds / POLL_S))
 
 
 def test_replicas_rise_at_once_to_the_number_that_the_lag_requires() -> None:
@@ -134,7 +134,7 @@ def test_one_replica_stays_while_a_partition_is_unread_or_unknown() -> None:
         seen({("flights", 0): 0}, read, flights=1, old=1),
         seen({("flights", 0): 0, ("old", 0): 5}, read),
     ):
-        story = Story(scaling(least=0), 1).looks([demand_of(found)] * int(HOUR_S / LOOK_S))
+        story = Story(scaling(least=0), 1).looks([demand_of(found)] * int(HOUR_S / POLL_S))
         assert story.changes == []
 
 
@@ -218,16 +218,16 @@ def test_fewer_replicas_are_tried_again_only_after_a_growing_delay() -> None:
     story = Story(scaling(), 4)
     story.look(demand(5000))
     assert story.replicas == 5
-    story.for_seconds(HOLD_MIN_S - LOOK_S, 0)
+    story.for_seconds(HOLD_MIN_S - POLL_S, 0)
     assert story.changes[1:] == []
-    story.for_seconds(LOOK_S * 2, 0)
+    story.for_seconds(POLL_S * 2, 0)
     assert [replicas for _, replicas, _ in story.changes] == [5, 4]
     story.look(demand(0))
     story.look(demand(4600))
     before_s = story.now_s
     story.for_seconds(HOUR_S, 0)
     assert [replicas for _, replicas, _ in story.changes[:4]] == [5, 4, 5, 4]
-    assert 2 * HOLD_MIN_S <= story.changes[3][0] - before_s <= 2 * HOLD_MIN_S + LOOK_S
+    assert 2 * HOLD_MIN_S <= story.changes[3][0] - before_s <= 2 * HOLD_MIN_S + POLL_S
 
 
 class Load(NamedTuple):
@@ -248,15 +248,15 @@ class Life:
         self.lag = self.written = self.stopped_s = 0.0
 
     def hours(self, load: Load, hours: float) -> None:
-        for _ in range(int(hours * HOUR_S / (2 * LOOK_S))):
-            self.look(load, 2 * LOOK_S)
+        for _ in range(int(hours * HOUR_S / (2 * POLL_S))):
+            self.look(load, 2 * POLL_S)
 
-    def look(self, load: Load, look_s: float) -> None:
-        come = load.rate * look_s * (1 + load.noise * (2 * self.chance.random() - 1))
+    def look(self, load: Load, poll_s: float) -> None:
+        come = load.rate * poll_s * (1 + load.noise * (2 * self.chance.random() - 1))
         before = self.story.replicas
-        self.lag = max(0.0, self.lag + come - before * load.capacity * (look_s - self.stopped_s))
+        self.lag = max(0.0, self.lag + come - before * load.capacity * (poll_s - self.stopped_s))
         self.written += come
-        after = self.story.look(demand(int(self.lag), written=int(self.written)), look_s).replicas
+        after = self.story.look(demand(int(self.lag), written=int(self.written)), poll_s).replicas
         self.stopped_s = load.rebalance_s if after != before else 0.0
 
 
@@ -307,9 +307,9 @@ def test_replicas_do_not_rise_after_they_have_settled_under_a_steady_lag(
     def seen() -> Demand:
         return demand(int(lag * (1 + noise * (2 * chance.random() - 1))))
 
-    story.looks(seen() for _ in range(int(2 * HOUR_S / LOOK_S)))
+    story.looks(seen() for _ in range(int(2 * HOUR_S / POLL_S)))
     settled, before = len(story.changes), story.replicas
-    story.looks(seen() for _ in range(int(4 * HOUR_S / LOOK_S)))
+    story.looks(seen() for _ in range(int(4 * HOUR_S / POLL_S)))
     numbers = [before, *(number for _, number, _ in story.changes[settled:])]
     assert numbers == sorted(numbers, reverse=True), story.changes[settled:]
 
@@ -335,7 +335,7 @@ def test_replicas_are_always_within_their_bounds(
         assert declared.min <= after <= declared.max
         if after > max(before, declared.min) and partitions:
             assert after <= partitions
-        silent_s = silent_s + LOOK_S if lag == 0 else 0.0
+        silent_s = silent_s + POLL_S if lag == 0 else 0.0
         if after == 0 < before <= declared.max:
             assert declared.min == 0
             assert silent_s >= WINDOW_S

@@ -24,7 +24,7 @@ from barnabas_operator.planning.groups.reset_step import (
     Commit,
     Done,
     Remember,
-    ResetLook,
+    ResetState,
     Scale,
     Stop,
     next_step,
@@ -53,12 +53,14 @@ class World:
         self.commits = 0
         self.done_at: str | None = None
 
-    def look(self, reset: Reset) -> ResetLook:
+    def look(self, reset: Reset) -> ResetState:
         members = tuple(Member(f"m{number}", "here") for number in range(self.members + self.stubborn))
         state = "Stable" if members else "Empty"
         group = GroupDescription(state, members, {WHERE: Committed(7, metadata=self.metadata)})
         scale = TargetScale(self.replicas, "1", self.before)
-        return ResetLook("billing", "billing", reset, self.done_at, group, ScaleTarget(name="billing"), scale, self.now)
+        return ResetState(
+            "billing", "billing", reset, self.done_at, group, ScaleTarget(name="billing"), scale, self.now
+        )
 
     def step(self, reset: Reset) -> bool:
         """Take one step and apply what it writes; return True if nothing is left to do."""

@@ -19,7 +19,7 @@ from barnabas_operator.planning.groups.reset_step import (
     Over,
     Plan,
     Remember,
-    ResetLook,
+    ResetState,
     ResetStep,
     Scale,
     Stop,
@@ -41,11 +41,11 @@ def reset(**changes: Any) -> Reset:
     return msgspec.convert({"id": "2026-11-a", "to": {"latest": {}}, **changes}, Reset)
 
 
-def look(group: GroupDescription, wanted: Reset | None = None, **changes: Any) -> ResetLook:
-    return ResetLook("billing", "billing-id", wanted or reset(), None, group, None, None, NOW)._replace(**changes)
+def look(group: GroupDescription, wanted: Reset | None = None, **changes: Any) -> ResetState:
+    return ResetState("billing", "billing-id", wanted or reset(), None, group, None, None, NOW)._replace(**changes)
 
 
-def scaled(group: GroupDescription, replicas: int, before: BeforeReset | None = None, **changes: Any) -> ResetLook:
+def scaled(group: GroupDescription, replicas: int, before: BeforeReset | None = None, **changes: Any) -> ResetState:
     scale = TargetScale(replicas, "1", before)
     return look(group, reset(whenActive="ScaleDown"), target=TARGET, scale=scale)._replace(**changes)
 

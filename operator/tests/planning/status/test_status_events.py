@@ -37,10 +37,10 @@ DOWN = ("False", "BrokersNotReady", "waiting for broker 1 to be ready")
 SILENT = ("Unknown", "BrokersUnreachable", "no broker answers the operator at a:9091: timed out")
 PAUSED = ("Unknown", "Paused", "spec.pause is true, so the operator changes nothing")
 IN_TROUBLE = ("False", "BrokersNotReady", "flights-broker-1: CrashLoopBackOff")
-Said = tuple[str, str, str]
+EventText = tuple[str, str, str]
 
 
-def conditions(said: Said | None, kind: str = "Ready") -> tuple[Condition, ...]:
+def conditions(said: EventText | None, kind: str = "Ready") -> tuple[Condition, ...]:
     if said is None:
         return ()
     status, reason, message = said
@@ -82,7 +82,7 @@ def topic_events(
         (FEWER, BROKEN, "Warning"),
     ],
 )
-def test_a_topic_reports_once_why_it_is_not_ready(before: Said | None, after: Said, kind: str | None) -> None:
+def test_a_topic_reports_once_why_it_is_not_ready(before: EventText | None, after: EventText, kind: str | None) -> None:
     told = topic_events(TopicStatus(conditions=conditions(before)), TopicStatus(conditions=conditions(after)))
     assert told == ([] if kind is None else [(kind, *after[1:])])
 
@@ -104,7 +104,7 @@ def test_a_topic_reports_once_why_it_is_not_ready(before: Said | None, after: Sa
     ],
 )
 def test_a_cluster_reports_what_it_waits_for_but_no_progress_of_it(
-    before: Said | None, after: Said | None, kind: str | None
+    before: EventText | None, after: EventText | None, kind: str | None
 ) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after)))
     old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before)))
@@ -124,7 +124,7 @@ def test_the_first_start_of_a_cluster_is_reported_as_normal() -> None:
 
 
 @pytest.mark.parametrize("before", [DOWN, IN_TROUBLE, SILENT])
-def test_a_cluster_that_is_ready_again_reports_what_the_problem_was(before: Said) -> None:
+def test_a_cluster_that_is_ready_again_reports_what_the_problem_was(before: EventText) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(READY)))
     (event,) = status_events(cluster, msgspec.to_builtins(ClusterStatus(conditions=conditions(before))), NOW)
     assert (event["type"], event["reason"]) == ("Normal", "Ready")
@@ -149,7 +149,7 @@ HELD_UP = ("True", "RollingPaused", "1 of 3 brokers run with the declared settin
     ],
 )
 def test_a_roll_is_reported_when_it_begins_is_paused_and_ends(
-    before: Said | None, after: Said, reason: str | None
+    before: EventText | None, after: EventText, reason: str | None
 ) -> None:
     cluster = Cluster(metadata=META, status=ClusterStatus(conditions=conditions(after, "Rolling")))
     old = msgspec.to_builtins(ClusterStatus(conditions=conditions(before, "Rolling")))
@@ -183,7 +183,7 @@ REFUSED_AGAIN = ("False", "PlanRefused", "the annotation barnabas.dev/rebalance 
     ],
 )
 def test_a_rebalance_plan_is_reported_when_it_begins_ends_or_is_refused(
-    before: Said | None, after: Said | None, run: str, kind: str | None
+    before: EventText | None, after: EventText | None, run: str, kind: str | None
 ) -> None:
     status = ClusterStatus(conditions=conditions(after, "Rebalancing"))
     cluster = Cluster(metadata=replace(META, annotations={APPROVAL: run}), status=status)

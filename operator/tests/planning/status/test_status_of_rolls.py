@@ -19,7 +19,7 @@ SHORT = Trouble("flights", 0, (1,), (0,), offline=False, under_min_isr=True)
 OFFLINE = Trouble("flights", 0, (0, 1), (), offline=True)
 OLD = BrokerPod(1, "castle-broker-1", "u-1", "old", is_ready=True)
 CHANGED = "the Cluster has changed since the broker's pod was created"
-Said = tuple[str, str, str]
+EventText = tuple[str, str, str]
 
 
 def broker(number: int, is_ready: bool = True, revision: str = "new") -> BrokerPod:
@@ -43,7 +43,7 @@ def look(
     return replace(cluster, status=cluster_status(cluster, NOW, refusal, found))
 
 
-def said(cluster: Cluster, kind: str = READY) -> Said:
+def said(cluster: Cluster, kind: str = READY) -> EventText:
     assert cluster.status is not None
     found = condition_of(cluster.status.conditions, kind)
     assert found is not None

@@ -154,8 +154,10 @@ def _fetch(folder: Path, wanted: Sequence[Jar]) -> None:
             raise ConnectorMissing(why) from error
         lacking = [jar.file for jar in wanted if not (partial / jar.file).is_file()]
         if done.returncode != 0 or lacking:
-            said = (done.stdout + done.stderr).strip()[-1000:]
-            raise ConnectorMissing(f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {said}")
+            output = (done.stdout + done.stderr).strip()[-1000:]
+            raise ConnectorMissing(
+                f"Ivy could not fetch {', '.join(lacking) or 'the jars'} from Maven Central: {output}"
+            )
         for jar in wanted:
             (partial / jar.file).replace(folder / jar.file)
 

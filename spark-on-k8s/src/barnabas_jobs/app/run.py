@@ -140,7 +140,7 @@ class DriverPod:
         url = f"https://{host}:{port}/api/v1/namespaces/{namespace}/pods/{name}"
         return cls(url, ACCOUNT, TERMINATION_LOG)
 
-    def tell(self, progress: Progress, last: bool = False) -> None:
+    def update(self, progress: Progress, last: bool = False) -> None:
         """Write changed progress to an annotation of the pod, at most every 5 s but always at the end.
 
         Progress that does not change is written every 30 s, as a heartbeat. A failure does not stop the job; only the
@@ -193,7 +193,7 @@ class LinesPage:
         self._clock = clock
         self._printed_at_s = clock()
 
-    def tell(self, progress: Progress, last: bool = False) -> None:
+    def update(self, progress: Progress, last: bool = False) -> None:
         """Print a line of progress if the last line is at least 10 s old.
 
         Nothing is printed at the end, because the result follows.
@@ -226,7 +226,7 @@ class BarsPage:
         self._phases: dict[str, TaskID] = {}
         self._bars.start()
 
-    def tell(self, progress: Progress, last: bool = False) -> None:
+    def update(self, progress: Progress, last: bool = False) -> None:
         """Update the bar of the stages and that of the phase. A new phase gets a new bar.
 
         If `last` is true, stop the display.
@@ -250,7 +250,7 @@ def _pace(progress: Progress) -> str:
 
 
 EXIT_FINDINGS: Final = 3
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """The pause between two readings of the progress of a job."""
 STOP_SECONDS_MAX: Final = 20.0
 """The longest wait for Spark to stop, below the 30 s that Kubernetes by default grants a terminating pod."""
@@ -324,10 +324,10 @@ def _spark(request: Request, *, s3: bool) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = LOOK_S) -> Iterator[None]:
+def watched(read: Callable[[], Seen], listeners: Sequence[Listener], pause_s: float = POLL_S) -> Iterator[None]:
     """Pass the progress to the listeners from a thread while the block runs, and the final progress at its end."""
     ended = threading.Event()
-    thread = threading.Thread(target=_watch, args=(look, listeners, ended, pause_s), name="progress", daemon=True)
+    thread = threading.Thread(target=_watch, args=(read, listeners, ended, pause_s), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -336,23 +336,23 @@ def watched(look: Callable[[], Seen], listeners: Sequence[Listener], pause_s: fl
         thread.join()
 
 
-def _watch(look: Callable[[], Seen], listeners: Sequence[Listener], ended: threading.Event, pause_s: float) -> None:
+def _watch(read: Callable[[], Seen], listeners: Sequence[Listener], ended: threading.Event, pause_s: float) -> None:
     pace = Pace()
     progress = pace.progress(Seen(phase="starting", stages=Amount(0, 0), records=Amount(0, None)), time.monotonic())
     try:
         while not ended.wait(pause_s):
-            progress = pace.progress(look(), time.monotonic())
-            _tell(listeners, progress, last=False)
-        progress = pace.progress(look(), time.monotonic())
+            progress = pace.progress(read(), time.monotonic())
+            _update_all(listeners, progress, last=False)
+        progress = pace.progress(read(), time.monotonic())
     except Py4JError as error:
         print(f"barnabas jobs: Spark no longer reports the progress of the job: {error}", file=sys.stderr)
     finally:
-        _tell(listeners, progress, last=True)
+        _update_all(listeners, progress, last=True)
 
 
-def _tell(listeners: Sequence[Listener], progress: Progress, last: bool) -> None:
+def _update_all(listeners: Sequence[Listener], progress: Progress, last: bool) -> None:
     for listener in listeners:
-        listener.tell(progress, last)
+        listener.update(progress, last)
 
 
 def ending_of(result: Any) -> Ending:

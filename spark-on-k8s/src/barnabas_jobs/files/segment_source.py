@@ -91,7 +91,7 @@ class Replica(NamedTuple):
     is_being_cleaned: bool
 
 
-class Looks(NamedTuple):
+class Listings(NamedTuple):
     """A replica as listed before its files were read, and as listed after.
 
     A replica that has vanished has no segments in the second listing.
@@ -194,24 +194,24 @@ def replicas(log_dirs: Sequence[LogDir], topics: Collection[str]) -> list[Replic
     return found
 
 
-def looked_at_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Looks]:
+def listed_again(log_dirs: Sequence[LogDir], listed: Sequence[Replica]) -> list[Listings]:
     """List the segments and checkpointed offsets of each replica again; return both listings of each replica."""
     topics = {each.partition.topic for each in listed}
     now = {(each.log_dir, each.partition): each for each in replicas(log_dirs, topics)}
     gone = Offsets(0, 0, None)
     return [
-        Looks(each, now.get((each.log_dir, each.partition)) or each._replace(segments=(), offsets=gone))
+        Listings(each, now.get((each.log_dir, each.partition)) or each._replace(segments=(), offsets=gone))
         for each in listed
     ]
 
 
-def looked_at_alone(listed: Replica) -> Looks:
+def listed_alone(listed: Replica) -> Listings:
     """List the segments and checkpointed offsets of the replica again; return both listings.
 
     Raises OSError if the replica's folder cannot be read.
     """
     offsets = offsets_of(listed.log_dir)(listed.partition)
-    return Looks(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
+    return Listings(listed, _replica(listed.log_dir, listed.partition, Path(listed.path), offsets))
 
 
 def _replica(log_dir: LogDir, partition: TopicPartition, path: Path, offsets: Offsets) -> Replica:
@@ -264,9 +264,9 @@ def unreadable(log_dirs: Sequence[LogDir]) -> list[Stray]:
     return _seen_twice(log_dirs, _unreadable_in)
 
 
-def _seen_twice(log_dirs: Sequence[LogDir], look: Callable[[LogDir], Iterable[Stray]]) -> list[Stray]:
-    found = [each for log_dir in log_dirs for each in look(log_dir)]
-    again = {each.path for log_dir in {one.log_dir for one in found} for each in look(log_dir)}
+def _seen_twice(log_dirs: Sequence[LogDir], strays_in: Callable[[LogDir], Iterable[Stray]]) -> list[Stray]:
+    found = [each for log_dir in log_dirs for each in strays_in(log_dir)]
+    again = {each.path for log_dir in {one.log_dir for one in found} for each in strays_in(log_dir)}
     return [each for each in found if each.path in again]
 
 
@@ -342,7 +342,7 @@ def _reason(error: Exception) -> str:
 GONE: Final = "gone"
 ROWS: Final = 16_384
 """The number of batches in one Arrow record batch."""
-LOOKS: Final = 3
+READS_MAX: Final = 3
 """The maximum number of times that a segment with problems is read: files that change meanwhile can seem damaged."""
 PLACE: Final = "broker int, log_dir string, topic string, partition int, segment long"
 BATCH: Final = (
@@ -372,8 +372,8 @@ class SegmentTask(InputPartition):
         The log may have been truncated since the first listing.
         """
         with suppress(OSError):
-            looks = looked_at_alone(self.replica)
-            now = self.replica._replace(segments=looks.now.segments or (self.base_offset,), offsets=looks.offsets)
+            listings = listed_alone(self.replica)
+            now = self.replica._replace(segments=listings.now.segments or (self.base_offset,), offsets=listings.offsets)
             return SegmentTask(now, self.base_offset, has_gaps=self.has_gaps)
         return self
 
@@ -461,7 +461,7 @@ def _seen_again(
 
     The segment is read at most LOOKS times, including the first read, which found `problems`.
     """
-    for _ in range(LOOKS - 1):
+    for _ in range(READS_MAX - 1):
         now = _identity(task)
         if now == before:
             break

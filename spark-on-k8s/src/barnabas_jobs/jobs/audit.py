@@ -13,14 +13,14 @@ from pyspark.storagelevel import StorageLevel
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.segment_source import (
     GONE,
+    Listings,
     LogDir,
-    Looks,
     Replica,
     SegmentSource,
     Stray,
     check,
     leader_epochs,
-    looked_at_again,
+    listed_again,
     parse_log_dirs,
     replicas,
     strays,
@@ -242,12 +242,12 @@ def run(
             with phase(spark, "reading segments"):
                 read = _read(rows, batches)
             seconds = clock() - begun_s
-            looks = looked_at_again(log_dirs, listed)
-            clean_until = _clean_until(looks)
+            listings = listed_again(log_dirs, listed)
+            clean_until = _clean_until(listings)
             compacted = clean_until.keys() | {
                 each.partition for each in listed if each.partition.topic in options.compacted
             }
-            logs = [_log(each, read, compacted) for each in looks]
+            logs = [_log(each, read, compacted) for each in listings]
             with phase(spark, "comparing replicas"):
                 between = _compared(batches, logs, clean_until)
         finally:
@@ -296,7 +296,7 @@ def _key(row: Row) -> Key:
     return row["log_dir"], row["topic"], row["partition"]
 
 
-def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
+def _clean_until(listed: Sequence[Listings]) -> dict[TopicPartition, int]:
     """Return, for each partition that was compacted, the offset below which some replica may have been compacted.
 
     The offset is the highest `clean_until` of the partition's replicas.
@@ -309,8 +309,8 @@ def _clean_until(listed: Sequence[Looks]) -> dict[TopicPartition, int]:
     return found
 
 
-def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -> LogRead:
-    replica, offsets = looks.before, looks.offsets
+def _log(listings: Listings, read: FilesRead, compacted: Collection[TopicPartition]) -> LogRead:
+    replica, offsets = listings.before, listings.offsets
     key = (replica.log_dir.path, *replica.partition)
     problems, rows = read.problems[key], read.segments[key]
     segments = [
@@ -323,7 +323,7 @@ def _log(looks: Looks, read: FilesRead, compacted: Collection[TopicPartition]) -
         place=Place(*replica.log_dir, replica.partition),
         topic_id=replica.topic_id,
         segments=segments,
-        lost_sight=frozenset(gone | listed.difference(looks.now.segments)),
+        lost_sight=frozenset(gone | listed.difference(listings.now.segments)),
         stopped=frozenset(row["segment"] for row in problems if row["problem"] in STOPS),
         last_segment=max(listed, default=0),
         recovery_point=offsets.recovery_point,

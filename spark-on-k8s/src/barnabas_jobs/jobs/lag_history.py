@@ -254,7 +254,7 @@ class Result(JobResult, frozen=True, kw_only=True):
     """
 
     report: str
-    looked_at_ms: int
+    read_at_ms: int
     records: dict[str, int]
     commits: int
     commits_with_lag: int
@@ -289,12 +289,12 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         with _kept(decoded(read)) as records:
             with phase(spark, "reading commits", total):  # This count fills the cache for the later phases.
                 records.count()
-            looked = _looked_at(records, options, is_current, now_ms)
-            with _kept(roll_ups(looked.history, options.objective)) as rolled:
-                result = _result(options, kinds(records), looked, rolled, now_ms)
+            evaluated = _evaluate(records, options, is_current, now_ms)
+            with _kept(roll_ups(evaluated.history, options.objective)) as rolled:
+                result = _result(options, kinds(records), evaluated, rolled, now_ms)
                 hours = [TopicHour(**row.asDict()) for row in drawn_hours(rolled, drawn(result.groups))]
                 with spark_failures(f"writing report={options.report}"):
-                    _write(report, about(now_ms, options.bootstrap), result, hours, rolled, looked.history)
+                    _write(report, about(now_ms, options.bootstrap), result, hours, rolled, evaluated.history)
     return result
 
 
@@ -337,7 +337,7 @@ def _of_topic_beyond(spark: SparkSession, cluster: Cluster, ends: Mapping[int, i
     return records, sum(each.offsets for each in ranges)
 
 
-class _Looked(NamedTuple):
+class _Evaluated(NamedTuple):
     """The commits with their lags, the number of commits, the number of commits with a known lag, and the lags now."""
 
     history: DataFrame
@@ -346,7 +346,7 @@ class _Looked(NamedTuple):
     now: list[Now]
 
 
-def _looked_at(records: DataFrame, options: Options, is_current: bool, now_ms: int) -> _Looked:
+def _evaluate(records: DataFrame, options: Options, is_current: bool, now_ms: int) -> _Evaluated:
     _check_there("groups", committed_names(records, "group", options.groups), options.groups)
     _check_there("topics", committed_names(records, "topic", options.topics), options.topics)
     found = chosen(records, options.groups, options.topics)
@@ -362,22 +362,22 @@ def _looked_at(records: DataFrame, options: Options, is_current: bool, now_ms: i
         if lag is not None
     ]
     now = [_now(row, lag) for row, lag in zip(standing, known[len(sampled) :], strict=True)]
-    return _Looked(with_group_lags(with_lags(commits, at_commits)), count, len(at_commits), now)
+    return _Evaluated(with_group_lags(with_lags(commits, at_commits)), count, len(at_commits), now)
 
 
-def _result(options: Options, records: dict[str, int], looked: _Looked, rolled: DataFrame, now_ms: int) -> Result:
+def _result(options: Options, records: dict[str, int], evaluated: _Evaluated, rolled: DataFrame, now_ms: int) -> Result:
     days = [GroupDay(**row.asDict()) for row in group_days(rolled)]
-    found = groups(days, looked.now, options.objective)
+    found = groups(days, evaluated.now, options.objective)
     return Result(
         report=options.report,
-        looked_at_ms=now_ms,
+        read_at_ms=now_ms,
         records=records,
-        commits=looked.commits,
-        commits_with_lag=looked.known,
+        commits=evaluated.commits,
+        commits_with_lag=evaluated.known,
         objective=options.objective,
         findings=findings_of(found, options.objective),
         groups=found,
-        now=looked.now,
+        now=evaluated.now,
     )
 
 

@@ -30,7 +30,7 @@ from barnabas_jobs.planning.restore_plan import Origin, TopicSetting
 
 CONNECT_S: Final = 10.0
 TIMEOUT_S: Final = 30.0
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.refresh.interval.ms": 5000}
 """The settings of librdkafka's admin client.
 
@@ -81,7 +81,7 @@ class Cluster:
 
     def topic(self, name: str) -> Topic:
         """Return the topic. Raises TopicMissing if it does not exist."""
-        found = self._told(name, lambda: self._admin.describe_topics(TopicCollection([name]))[name])
+        found = self._retried(name, lambda: self._admin.describe_topics(TopicCollection([name]))[name])
         topic_id = str(found.topic_id).replace("/", "_").replace("+", "-").rstrip("=")
         leaderless = sorted(part.id for part in found.partitions if part.leader is None or part.leader.id < 0)
         return Topic(name, topic_id, sorted(part.id for part in found.partitions), tuple(leaderless))
@@ -131,7 +131,7 @@ class Cluster:
     def settings(self, name: str) -> dict[str, TopicSetting]:
         """Return all configs of the topic, with the origin of each value."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        answer: dict[str, Any] = self._told(name, lambda: self._admin.describe_configs([resource])[resource])
+        answer: dict[str, Any] = self._retried(name, lambda: self._admin.describe_configs([resource])[resource])
         return {
             entry.name: TopicSetting(entry.value, Origin(entry.source))
             for entry in answer.values()
@@ -192,7 +192,7 @@ class Cluster:
                 if not found.leaderless:
                     self._offsets(found, OffsetSpec.latest())
                     return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         raise JobFailed(f"topic={name}: the new topic has no leaders after {TIMEOUT_S:.0f} s; run the job again")
 
     def _is_new(self, name: str) -> bool:
@@ -207,9 +207,9 @@ class Cluster:
             except LeaderMissing:
                 if time.monotonic() - began_s >= TIMEOUT_S:
                     raise
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
-    def _told(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
+    def _retried(self, name: str, ask: "Callable[[], Future[Answer]]") -> Answer:
         """Return a broker's answer to the request that `ask` sends.
 
         Send the request again while the broker does not know a topic that this object has just created.
@@ -220,7 +220,7 @@ class Cluster:
             except TopicMissing:
                 if not self._is_new(name):
                     raise
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def _answer(self, future: "Future[Answer]", topic: str) -> Answer:
         try:

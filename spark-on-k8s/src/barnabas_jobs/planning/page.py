@@ -68,9 +68,9 @@ def findings(found: Sequence[str]) -> str:
 
 def page(title: str, about_it: str, *parts: str) -> str:
     """Return the complete HTML page; `about_it` is a line of text that says what the report describes."""
-    said = f'<p class="about">{escape(about_it)}</p>'
+    about = f'<p class="about">{escape(about_it)}</p>'
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-    return f"{head}<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{said}{''.join(parts)}</body></html>\n"
+    return f"{head}<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{about}{''.join(parts)}</body></html>\n"
 
 
 def paragraph(text: str) -> str:

@@ -70,7 +70,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 class Listener(Protocol):
     """An object that receives the progress of a running job."""
 
-    def tell(self, progress: Progress, last: bool = False) -> None:
+    def update(self, progress: Progress, last: bool = False) -> None:
         """Receive the progress; `last` is true for the final progress of the job. Must not raise."""
 
 

@@ -30,7 +30,7 @@ from barnabas_broker.coordinators.modern.group import ConsumerGroup
 from barnabas_broker.coordinators.modern.records import MemberProtocol
 from barnabas_broker.coordinators.runtime.turns import Now
 from barnabas_core.errors import ErrorCode
-from barnabas_core.group_lag import is_marked, says_nothing
+from barnabas_core.group_lag import is_marked, lacks_content
 from barnabas_core.topic_partition import TopicPartition
 
 
@@ -430,7 +430,7 @@ def following(offset: CommittedOffset, before: CommittedOffset | None, member_id
     repeated. The stored offset keeps the mark unless the client commits metadata of its own.
     """
     metadata = offset.metadata
-    if before is not None and before.metadata and says_nothing(metadata, member_id) and is_marked(before.metadata):
+    if before is not None and before.metadata and lacks_content(metadata, member_id) and is_marked(before.metadata):
         metadata = before.metadata
     return offset._replace(metadata=metadata, commit_timestamp_ms=now_ms)
 

@@ -256,7 +256,7 @@ class _Found:
     expiring: int = 0
     first_at_ms: int | None = None
 
-    def look(self, group: Group | ConsumerGroup, offsets: Offsets) -> None:
+    def add(self, group: Group | ConsumerGroup, offsets: Offsets) -> None:
         """Check the given offsets of a group: add expired offsets to `expired`, and count offsets that expire soon."""
         horizon_ms = self.now.wall_ms + self.retention_ms // _WARN_AT_RETENTION_FRACTION
         for partition, at_ms in expiries(group, offsets, self.retention_ms):
@@ -280,7 +280,7 @@ def expire(shard: GroupShard, warned: set[str]) -> Iterator[None]:
         state = _version(group)
         offsets = shard.tables.offsets.get(group.group_id, {})
         for some in portions(list(offsets)):
-            found.look(group, {partition: offsets[partition] for partition in some if partition in offsets})
+            found.add(group, {partition: offsets[partition] for partition in some if partition in offsets})
             if pace.spent(len(some)):
                 yield
         if _is_idle(shard, group) and _version(group) == state:

@@ -405,9 +405,9 @@ class GroupShard:
             _logger.exception(
                 "bug: a state change of the group %s failed; its members have to join again", group.group_id
             )
-            self._begin_anew(group)
+            self._reset_group(group)
 
-    def _begin_anew(self, group: Group) -> None:
+    def _reset_group(self, group: Group) -> None:
         """Replace a group by a group without members; answer waiting requests with COORDINATOR_NOT_AVAILABLE."""
         group_id, now = group.group_id, self.now()
         self.tables.groups[group_id] = Group(

@@ -500,12 +500,12 @@ def _subscribed(group: ConsumerGroup, member: ModernMember, topics: Topics) -> f
 
 def _reply(group: ConsumerGroup, member: ModernMember, before: Current, beat: Beat, world: BeatWorld) -> BeatReply:
     current = member.current
-    is_told = beat.epoch == JOIN_EPOCH or beat.is_full or not current.has_same_partitions(before)
+    is_sent = beat.epoch == JOIN_EPOCH or beat.is_full or not current.has_same_partitions(before)
     return BeatReply(
         member_id=member.member_id,
         epoch=current.epoch,
         heartbeat_interval_ms=_interval_ms(group, member, world),
-        assignment=current.assigned if is_told else None,
+        assignment=current.assigned if is_sent else None,
     )
 
 

@@ -484,12 +484,12 @@ def _reconcile(
 def _reply(member: ModernMember, before: Current, beat: ShareBeat, world: ShareWorld) -> BeatReply:
     current = member.current
     is_asked = beat.epoch == JOIN_EPOCH or beat.topic_names is not None
-    is_told = is_asked or not current.has_same_partitions(before)
+    is_sent = is_asked or not current.has_same_partitions(before)
     return BeatReply(
         member_id=member.member_id,
         epoch=current.epoch,
         heartbeat_interval_ms=world.settings.heartbeat_interval_ms,
-        assignment=current.assigned if is_told else None,
+        assignment=current.assigned if is_sent else None,
     )
 
 

@@ -141,7 +141,7 @@ class ShareDelivery:
         for topic in (*change.deleted, *change.changed):
             for index in range(len(topic.partitions)) if self._led else ():
                 for led in list(self._led.get(TopicIdPartition(topic.topic_id, index), {}).values()):
-                    self._environment.timers.call_soon(partial(_look_at, led))
+                    self._environment.timers.call_soon(partial(_fence_if_moved, led))
 
     async def _find_start(self, led: LedPartition, answer: Callable[[int | ApiError], object]) -> None:
         try:
@@ -244,7 +244,7 @@ class ShareDelivery:
             led.stop()
 
 
-def _look_at(led: LedPartition) -> None:
+def _fence_if_moved(led: LedPartition) -> None:
     """Fence a share partition if this broker leads it no longer."""
     try:
         led.check()

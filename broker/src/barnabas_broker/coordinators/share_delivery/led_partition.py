@@ -190,9 +190,12 @@ class LedPartition:
     def limits(self) -> Limits:
         """The limits of deliveries, from the settings of the group."""
         config = self.config
-        buries = bool(config.dead_letter_topic) and self._environment.has_dead_letters()
+        writes_dead_letters = bool(config.dead_letter_topic) and self._environment.has_dead_letters()
         return Limits(
-            config.delivery_count_limit, config.partition_max_record_locks, config.record_lock_duration_ms, buries
+            config.delivery_count_limit,
+            config.partition_max_record_locks,
+            config.record_lock_duration_ms,
+            writes_dead_letters,
         )
 
     @property

@@ -371,7 +371,7 @@ class MarkerSender:
     def _image_changed(self, change: ImageChange) -> None:
         """Place the lanes again whose partitions have another state, or may be deleted now."""
         names = {document.name for document in (*change.created, *change.changed, *change.deleted)}
-        names.update(self._image.tombstones[each].name for each in change.buried if each in self._image.tombstones)
+        names.update(self._image.tombstones[each].name for each in change.tombstones if each in self._image.tombstones)
         for name in names:
             for partition in self.queues.partitions(name):
                 lane, state = self.queues.lane(partition), state_of(self._image, partition)

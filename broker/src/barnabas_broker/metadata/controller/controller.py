@@ -110,17 +110,17 @@ class LossReports:
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
-        self._told: dict[str, frozenset[int]] = {}
+        self._reported: dict[str, frozenset[int]] = {}
 
-    async def look(self, names: Iterable[str], turn: FairTurn) -> None:
+    async def report(self, names: Iterable[str], turn: FairTurn) -> None:
         """Log partitions of the given topics that have lost records, unless the loss was logged before."""
         known = KnownEnds(self._image)
         async for name in turn.over(names):
             topic = self._image.topics.get(name)
             lost = lost_in(topic, known) if topic is not None else []
-            before, now = self._told.pop(name, frozenset()), frozenset(each.where.partition for each in lost)
+            before, now = self._reported.pop(name, frozenset()), frozenset(each.where.partition for each in lost)
             if now:
-                self._told[name] = now
+                self._reported[name] = now
             news = [each for each in lost if each.where.partition not in before]
             for each in islice(news, LINES_MAX):
                 log.error(
@@ -254,7 +254,7 @@ class Controller:
         self._image.subscribe(self._image_changed)
         while True:
             try:
-                await self._look()
+                await self._run_once()
             except StoreUnavailable as error:
                 self._next_expiry_ms = None  # The leases may have been renewed since they were read.
                 log.warning(
@@ -288,7 +288,7 @@ class Controller:
         self._beat = True
         self._woken.set()
 
-    async def _look(self) -> None:
+    async def _run_once(self) -> None:
         if self._suspects:
             suspects, self._suspects = self._suspects, {}
             try:
@@ -303,7 +303,7 @@ class Controller:
             await self._membership.try_for_controller()
         if not self._check_control() or await self._awaits_brokers():
             return
-        if self._beat and await self._leases_tell_otherwise():
+        if self._beat and await self._leases_differ():
             self._brokers_changed = True
         self._beat = False
         while self._brokers_changed:  # Brokers come before partitions, so that unfenced brokers count as alive.
@@ -395,7 +395,7 @@ class Controller:
         ]
         return known, self._by_name(await self._store.leases(BROKER_LEASES))
 
-    async def _leases_tell_otherwise(self) -> bool:
+    async def _leases_differ(self) -> bool:
         """True if a broker other than this one is fenced despite a valid lease, or unfenced without a valid lease.
 
         The leases are those of `followed_leases`, and may be out of date. Fenced brokers that are shutting down do not
@@ -493,7 +493,7 @@ class Controller:
         if names:
             names.sort(key=lambda name: not self._is_leaderless(name))
             self._changed_topics |= (await self._partitions.change_topics(names, decide)).keys()
-        await self._losses.look(topics, turn)
+        await self._losses.report(topics, turn)
 
     def _is_leaderless(self, name: str) -> bool:
         topic = self._image.topics.get(name)

@@ -182,7 +182,7 @@ The oldest tombstones are dropped first. If the tombstone of a topic was dropped
 log of the topic aside, instead of deleting the log.
 """
 
-PARTS_LOOKED_AT_EVERY_MS: Final = 60_000
+PARTS_SEARCH_MS: Final = 60_000
 """The interval in ms between searches for unused topic parts: stored partitions to which no topic document refers.
 
 An unused topic part is deleted after KEPT_MS, and not at once, because a broker may be about to write the topic
@@ -203,7 +203,7 @@ async def delete_documents(
     """Delete the metadata of the topics in `topics` that have a tombstone; keep new topics of the same names."""
 
     def decide(names: Sequence[str]) -> dict[str, Planned | ApiError]:
-        found = {name: image.buried.get(name) for name in names}
+        found = {name: image.deleting.get(name) for name in names}
         return {
             name: Planned(topic_key(name), None)
             for name, topic in found.items()
@@ -244,11 +244,11 @@ class Deletions:
             self._all_alive_since_ms = None
         elif self._all_alive_since_ms is None:
             self._all_alive_since_ms = now_ms
-        if image.buried:
+        if image.deleting:
             await self._finish()
         if image.tombstones:
             await self._forget(now_ms)
-        if image.parts and self._parts_seen_at_ms + PARTS_LOOKED_AT_EVERY_MS <= now_ms:
+        if image.parts and self._parts_seen_at_ms + PARTS_SEARCH_MS <= now_ms:
             self._parts_seen_at_ms = now_ms
             await self._remove_unnamed_parts(now_ms)
 
@@ -256,7 +256,7 @@ class Deletions:
         image, now_ms = self._image, self._clock.now_ms()
         left = {
             name: topic
-            for name, topic in image.buried.items()
+            for name, topic in image.deleting.items()
             if image.tombstones[topic.topic_id].deleted_at_ms + FINISHED_AFTER_MS <= now_ms
         }
         for name in await delete_documents(left, self._transitions, image) if left else ():
@@ -290,13 +290,13 @@ class Deletions:
 
     def _heads(self) -> Iterator[TopicDocument]:
         image = self._image
-        return chain(image.topics.values(), image.buried.values(), image.incomplete.values())
+        return chain(image.topics.values(), image.deleting.values(), image.incomplete.values())
 
     def _all_alive_for_long(self, now_ms: int) -> bool:
         return self._all_alive_since_ms is not None and self._all_alive_since_ms + KEPT_MS <= now_ms
 
     def _old(self, now_ms: int) -> list[TombstoneDocument]:
-        kept, left = self._image.tombstones.values(), {each.topic_id for each in self._image.buried.values()}
+        kept, left = self._image.tombstones.values(), {each.topic_id for each in self._image.deleting.values()}
         ended = [each for each in kept if each.topic_id not in left]
         if self._all_alive_for_long(now_ms):
             end_ms = self._clock.now_ms() - KEPT_MS
@@ -341,7 +341,7 @@ class Restorations:
     async def _go_round(self) -> None:
         if self._image.lost and not self._is_controller():
             await self._sleep(OTHERS_FIRST_S)
-        await self._write_anew()
+        await self._rewrite_lost()
         if self._image.lost:
             await self._sleep(RETRY_S)
 
@@ -349,7 +349,7 @@ class Restorations:
         if change.lost:
             self._woken.set()
 
-    async def _write_anew(self) -> None:
+    async def _rewrite_lost(self) -> None:
         image = self._image
 
         def decide(keys: Sequence[str]) -> dict[str, Planned | ApiError]:

@@ -204,12 +204,12 @@ class MetadataWriter(PartitionStateWriter):
             return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))
 
         outcomes = await self._carry_out(topics, each(decide))
-        buried = [
+        deleting = [
             found[topic]
             async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)
             if isinstance(outcome, Planned)
         ]
-        gone = await delete_documents({each.name: each for each in buried}, self._transitions, self._image)
+        gone = await delete_documents({each.name: each for each in deleting}, self._transitions, self._image)
         return {
             topic: outcome if isinstance(outcome, ApiError) else _answer(gone.get(found[topic].name), found[topic])
             async for topic, outcome in in_turns(outcomes.items(), OUTCOMES)

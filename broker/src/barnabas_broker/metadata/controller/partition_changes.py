@@ -56,7 +56,7 @@ def for_each(decide: DecideState) -> DecidePartition:
     return lambda which, topic, rules: decide(topic.partitions[which.partition], rules)
 
 
-LOOKED_AT_MAX: Final = 100
+CHECKED_MAX: Final = 100
 """The number of partitions that `would_change` checks before other tasks get a turn."""
 FOUND_MAX: Final = 1_000
 """The number of partitions that are grouped by their key in the metadata store before other tasks get a turn.
@@ -137,11 +137,11 @@ class PartitionChanges:
         """True if `change_topics` would change this topic now."""
         begin = 0
         while (topic := self._image.topics.get(name)) is not None and begin < len(topic.partitions):
-            rules, states = self.rules(topic), topic.partitions[begin : begin + LOOKED_AT_MAX]
+            rules, states = self.rules(topic), topic.partitions[begin : begin + CHECKED_MAX]
             for number, state in enumerate(states, begin):
                 if decide(TopicPartition(name, number), topic, rules(number)) is not state:
                     return True
-            begin += LOOKED_AT_MAX
+            begin += CHECKED_MAX
             await turn.give_way()
         return False
 
@@ -350,7 +350,7 @@ class PartitionStateWriter:
         wanted = self._all_partitions() if partitions is None else partitions
         outcomes = await self.partitions.change(wanted, decide)
         if election is ElectionType.UNCLEAN:
-            _say_accepted(outcomes)
+            _log_accepted(outcomes)
         failures = await failures_of(outcomes)
         if partitions is not None:
             return failures
@@ -394,7 +394,7 @@ def _log_failures(outcomes: Mapping[TopicPartition, PartitionState | ApiError], 
             log.warning("the metadata of %s %s: %s", which, what, outcome)
 
 
-def _say_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) -> None:
+def _log_accepted(outcomes: Mapping[TopicPartition, PartitionState | ApiError]) -> None:
     for which, outcome in outcomes.items():
         if isinstance(outcome, PartitionState):
             log.warning(

@@ -159,7 +159,7 @@ class PauseDetection:
         self._sleep = sleep
         self._spawn = spawn
         self._awake_until_s = 0.0
-        self._is_looking = False
+        self._is_catching_up = False
 
     def start(self) -> None:
         """Start the detection. The process counts as suspended until this method is called."""
@@ -175,10 +175,10 @@ class PauseDetection:
         return self._now_s() <= self._awake_until_s or self._falls_asleep()
 
     def _falls_asleep(self) -> bool:
-        if not self._is_looking:
-            self._is_looking = True
+        if not self._is_catching_up:
+            self._is_catching_up = True
             log.warning("this process was suspended; before it answers clients, it checks which brokers lead now")
-            self._spawn(self._look())
+            self._spawn(self._catch_up())
         return False
 
     def _tick(self) -> None:
@@ -186,7 +186,7 @@ class PauseDetection:
             self._awake_until_s = self._now_s() + self._limit_s
         self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
 
-    async def _look(self) -> None:
+    async def _catch_up(self) -> None:
         await catch_up(self._image, self._store, self._sleep)
-        self._is_looking = False
+        self._is_catching_up = False
         self._awake_until_s = self._now_s() + self._limit_s

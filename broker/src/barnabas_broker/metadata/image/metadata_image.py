@@ -174,7 +174,7 @@ class MetadataImage(ShownDocuments):
         self.topics: dict[str, TopicDocument] = {}
         self.live: frozenset[int] = frozenset()
         """The ids of the brokers that are not fenced."""
-        self.buried: dict[str, TopicDocument] = {}
+        self.deleting: dict[str, TopicDocument] = {}
         """The deleted topics, by name: they have a tombstone, but the store still has some of their metadata."""
         self.lost: dict[str, AnyDocument] = {}
         """The metadata that the store has lost and that must be written again, by key in the store.
@@ -365,26 +365,26 @@ class MetadataImage(ShownDocuments):
 
     def _touch(self, key: str, name: str, pending: Pending) -> None:
         if key in pending.touched_keys:
-            self._look_at_topics(pending)
+            self._observe_topics(pending)
         pending.touched_keys.add(key)
         pending.touched[name] = None
 
-    def _look_at_topics(self, pending: Pending) -> None:
+    def _observe_topics(self, pending: Pending) -> None:
         """Update the topics whose stored metadata or tombstone has changed since the last call."""
         touched, pending.touched, pending.touched_keys = pending.touched, {}, set()
         for name in touched:
             head = self.stored(topic_key(name))
             if isinstance(head, TopicDocument):
-                self._look_at_head(head, pending)
+                self._observe_head(head, pending)
             else:
-                self._look_at_absence(name, pending)
+                self._observe_absence(name, pending)
 
-    def _look_at_head(self, head: TopicDocument, pending: Pending) -> None:
+    def _observe_head(self, head: TopicDocument, pending: Pending) -> None:
         key, before = topic_key(head.name), self.topics.get(head.name)
         self.lost.pop(key, None)
         self.incomplete.pop(head.name, None)
         if head.topic_id in self.tombstones:
-            self._look_at_buried(head, before, pending)
+            self._observe_deleting(head, before, pending)
             return
         known = before if before is not None and before.topic_id == head.topic_id else None
         found, is_complete = joined(head, self.stored, known)
@@ -401,18 +401,18 @@ class MetadataImage(ShownDocuments):
             self.lost[key], pending.change.lost = newest, True
         self._show_topic(newest, pending)
 
-    def _look_at_buried(self, head: TopicDocument, before: TopicDocument | None, pending: Pending) -> None:
+    def _observe_deleting(self, head: TopicDocument, before: TopicDocument | None, pending: Pending) -> None:
         """Hide a deleted topic, unless an older backup has put it back in place of a later topic of the same name."""
         if before is not None and before.topic_id not in self.tombstones:
             self.lost[topic_key(head.name)], pending.change.lost = before, True
             return
         self._hide_topic(head.name, pending)
-        self.buried[head.name] = head
+        self.deleting[head.name] = head
 
-    def _look_at_absence(self, name: str, pending: Pending) -> None:
+    def _observe_absence(self, name: str, pending: Pending) -> None:
         """Remove a topic whose topic document is missing if there is a tombstone; otherwise mark the topic as lost."""
         self.incomplete.pop(name, None)
-        self.buried.pop(name, None)
+        self.deleting.pop(name, None)
         known = self.topics.get(name)
         if known is None:
             return
@@ -431,7 +431,7 @@ class MetadataImage(ShownDocuments):
         if previous is not None:
             self._names.pop(previous.topic_id, None)
         pending.topics.setdefault(document.name, previous)
-        self.buried.pop(document.name, None)
+        self.deleting.pop(document.name, None)
         self.incomplete.pop(document.name, None)
         self.topics[document.name] = document
         self._names[document.topic_id] = document.name
@@ -457,7 +457,7 @@ class MetadataImage(ShownDocuments):
             return
         if isinstance(document, TombstoneDocument):
             # Update the topics before the tombstone is removed: the tombstone proves that its topic was deleted.
-            self._look_at_topics(pending)
+            self._observe_topics(pending)
         if self._is_deleted(document):
             self.lost.pop(key, None)
             self.hide(key, document, pending)
@@ -481,7 +481,7 @@ class MetadataImage(ShownDocuments):
         return isinstance(document, LogEndsDocument)
 
     def _finish(self, revision: int, pending: Pending) -> None:
-        self._look_at_topics(pending)
+        self._observe_topics(pending)
         is_put_back, self.revision = revision < self.revision, revision
         if pending.change.brokers:
             self.live = frozenset(broker for broker, found in self.brokers.items() if not found.fenced)
@@ -516,8 +516,8 @@ def writes_of(key: str, document: AnyDocument | None, image: MetadataImage) -> D
         return _writes_of_topic(document, image)
     keys = [key]
     if document is None and key.startswith(topic_key("")):
-        buried = image.buried.get(key.removeprefix(topic_key("")))
-        keys += [part for part in part_keys(buried) if part in image.parts] if buried is not None else []
+        deleting = image.deleting.get(key.removeprefix(topic_key("")))
+        keys += [part for part in part_keys(deleting) if part in image.parts] if deleting is not None else []
     value = None if document is None else encode(document)
     return DocumentWrites((), tuple(Write(each, value, image.version(each)) for each in keys))
 

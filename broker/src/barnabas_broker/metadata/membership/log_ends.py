@@ -209,7 +209,7 @@ class LogEnds:
                 or (undealt_epoch is not None and self._lacked(known, each, undealt_epoch))
             }
         self._broker_epoch = broker_epoch
-        await self._tell(starts=True)
+        await self._report(starts=True)
 
     def _lacked(self, known: KnownEnds, held: HeldLog, undealt_epoch: int) -> bool:
         """True if an earlier incarnation reported that a log lacks records and the metadata does not show the loss.
@@ -228,15 +228,15 @@ class LogEnds:
         """Forget the losses that were found when this broker started, because the metadata shows them now."""
         self._lacking.clear()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Write the log ends that differ from the stored ones. Raises StoreUnavailable.
 
         Does nothing before `begin_incarnation`.
         """
         if self._broker_epoch >= 0:
-            await self._tell(starts=False)
+            await self._report(starts=False)
 
-    async def _tell(self, *, starts: bool) -> None:
+    async def _report(self, *, starts: bool) -> None:
         async with self._turns:
             parts = await self._collected(starts=starts)
             writes: list[Write] = []

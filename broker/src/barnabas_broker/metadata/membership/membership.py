@@ -125,7 +125,7 @@ async def ensure_cluster_id(store: MetadataStore, random: Random, of_log_dirs: s
             continue
 
 
-class TellLogEnds(Protocol):
+class ReportLogEnds(Protocol):
     """The function that reports the log ends before the broker registers: `log_ends.LogEnds.begin_incarnation`."""
 
     async def __call__(self, broker_epoch: int, *, undealt_epoch: int | None) -> None:
@@ -133,7 +133,7 @@ class TellLogEnds(Protocol):
         ...
 
 
-async def _tell_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
+async def _report_nothing(broker_epoch: int, *, undealt_epoch: int | None) -> None:
     """Report nothing, because a broker without logs has no log end offsets."""
 
 
@@ -147,8 +147,8 @@ class Membership:
 
     Leases are renewed every `heartbeat_ms`, and last `session_ms`. `registration` describes this incarnation; `join`
     sets its broker epoch and `may_lack_records`. `image` shows what the store has, perhaps late. `was_clean` is True if
-    the previous incarnation ended with a clean shutdown. `tell_log_ends` is called before the registration is written,
-    so that a broker that sees the registration knows the log ends of this incarnation.
+    the previous incarnation ended with a clean shutdown. `report_log_ends` is called before the registration is
+    written, so that a broker that sees the registration knows the log ends of this incarnation.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Membership:
         sleep: Callable[[float], Awaitable[None]],
         *,
         was_clean: bool = False,
-        tell_log_ends: TellLogEnds = _tell_nothing,
+        report_log_ends: ReportLogEnds = _report_nothing,
     ) -> None:
         self._store = store
         self._image = image
@@ -170,7 +170,7 @@ class Membership:
         self._written = msgspec.structs.replace(registration, broker_epoch=NO_EPOCH)
         """The registration that this broker last wrote; `may_lack_records` is cleared once the broker is admitted."""
         self._was_clean = was_clean
-        self._tell_log_ends = tell_log_ends
+        self._report_log_ends = report_log_ends
         self._heartbeat_ms = heartbeat_ms
         self._session_ms = session_ms
         self._attempts = session_ms // heartbeat_ms + 2
@@ -313,7 +313,7 @@ class Membership:
             )
         else:  # The broker is new, or its earlier registration cannot be read.
             registration = msgspec.structs.replace(registration, may_lack_records=not self._was_clean)
-        await self._tell_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
+        await self._report_log_ends(broker_epoch, undealt_epoch=undealt_epoch)
         await self._store.put(key, encode(registration))
         self._written = registration
 
@@ -330,7 +330,7 @@ class Membership:
         if isinstance(known, BrokerRegistration) and known.broker_epoch == written.broker_epoch:
             return
         log.warning("broker %d registers again, because the metadata store was put back", written.broker_id)
-        await self._tell_log_ends(written.broker_epoch, undealt_epoch=None)
+        await self._report_log_ends(written.broker_epoch, undealt_epoch=None)
         await self._store.put(key, encode(written))
 
     async def move(self, rack: str | None, listeners: tuple[Endpoint, ...]) -> None:

@@ -227,7 +227,7 @@ def _apply(connection: sqlite3.Connection, write: Write, revision: int) -> None:
     connection.execute("INSERT INTO changes VALUES (?, ?, ?)", (revision, write.key, write.value))
 
 
-_RING: Final = b"!"
+_SIGNAL: Final = b"!"
 
 
 class Answer(Enum):
@@ -241,12 +241,12 @@ class Answer(Enum):
 class ChangeSignal:
     """The socket on which this process receives signals, which are datagrams from other processes.
 
-    Signals call `on_ring` on the event loop; several signals that have arrived together cause one call.
+    Signals call `on_signal` on the event loop; several signals that have arrived together cause one call.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_ring: Callable[[], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_signal: Callable[[], object]) -> None:
         self._loop = loop
-        self._on_ring = on_ring
+        self._on_signal = on_signal
         self._directory = Path(tempfile.mkdtemp(prefix="barnabas-"))
         self.address: Final = str(self._directory / "bell")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -257,7 +257,7 @@ class ChangeSignal:
         with contextlib.suppress(BlockingIOError):
             while self._socket.recv(1):
                 pass
-        self._on_ring()
+        self._on_signal()
 
     def close(self) -> None:
         """Close the socket; afterwards, this process no longer receives the datagrams of other processes."""
@@ -266,14 +266,14 @@ class ChangeSignal:
         shutil.rmtree(self._directory, ignore_errors=True)
 
 
-def ring(address: str) -> Answer:
+def send_signal(address: str) -> Answer:
     """Wake the process at `address`; return whether the process is alive.
 
     The result is UNKNOWN if the socket is missing, or if this process has no file descriptors left.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
-            bell.sendto(_RING, address)
+            bell.sendto(_SIGNAL, address)
     except BlockingIOError:
         return Answer.ALIVE  # The process exists, but its queue of signals is full.
     except ConnectionRefusedError:
@@ -313,7 +313,7 @@ def acquire(
 
 
 def _ended(lease: Lease, address: str, now_ms: int) -> bool:
-    return lease.expires_at_ms <= now_ms or ring(address) is Answer.GONE
+    return lease.expires_at_ms <= now_ms or send_signal(address) is Answer.GONE
 
 
 def renew(connection: sqlite3.Connection, lease: Lease, now_ms: int) -> Lease:
@@ -354,7 +354,7 @@ def below(connection: sqlite3.Connection, prefix: str) -> Sequence[Lease]:
         f"SELECT {_COLUMNS}, address FROM leases WHERE substr(name, 1, length(?1)) = ?1 AND holder != '' ORDER BY name",
         (prefix,),
     ).fetchall()
-    return [Lease(*row[:-1]) for row in rows if ring(row[-1]) is not Answer.GONE]
+    return [Lease(*row[:-1]) for row in rows if send_signal(row[-1]) is not Answer.GONE]
 
 
 def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, clock: Clock) -> None:
@@ -365,7 +365,7 @@ def add_watcher(connection: sqlite3.Connection, address: str, boot_id: str, cloc
     """
     _end_leases_of_other_uptimes(connection, clock)
     known = connection.execute("SELECT address, boot_id FROM watchers").fetchall()
-    others = [each for each, of_boot in known if of_boot not in ("", boot_id) and ring(each) is not Answer.ALIVE]
+    others = [each for each, of_boot in known if of_boot not in ("", boot_id) and send_signal(each) is not Answer.ALIVE]
     for each in others:
         release_all(connection, each)
     forget_watchers(connection, others)
@@ -401,7 +401,7 @@ def forget_watchers(connection: sqlite3.Connection, addresses: Iterable[str]) ->
         connection.executemany("DELETE FROM watchers WHERE address = ?", [(address,) for address in addresses])
 
 
-SAFETY_LOOK_S: Final = 5.0
+SAFETY_POLL_S: Final = 5.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -416,7 +416,7 @@ class SqliteStore:
         self._path = path
         self._clock = clock
         self._worker = worker
-        self._rung = asyncio.Event()
+        self._signalled = asyncio.Event()
         self._closed = False
         self._change_signal = ChangeSignal(asyncio.get_running_loop(), self._wake_watches)
 
@@ -460,7 +460,7 @@ class SqliteStore:
 
     async def write(self, writes: Sequence[Write]) -> list[int | VersionConflict]:
         """Write many keys in one call; return the revision or the conflict of each write."""
-        return await self._run(_write_and_ring, writes)
+        return await self._run(_write_and_signal, writes)
 
     async def latest_revision(self) -> int:
         """Return the revision of the last change."""
@@ -470,13 +470,13 @@ class SqliteStore:
         """Yield every change after `from_revision`, in order. Raises HistoryCompacted if some are no longer kept."""
         seen = from_revision
         while not self._closed:
-            rung = self._rung
+            signalled = self._signalled
             changes = await self._run(changes_since, seen)
             if changes.revision > seen:
                 seen = changes.revision
                 yield changes
             else:
-                await _wait(rung, SAFETY_LOOK_S)
+                await _wait(signalled, SAFETY_POLL_S)
 
     async def acquire_lease(self, name: str, holder: str, duration_ms: int) -> Lease | None:
         """Acquire or renew a lease for `holder`; return None if another holder has it."""
@@ -518,8 +518,8 @@ class SqliteStore:
         A new Event replaces the old Event for the next waits. A watch takes the Event before it polls the store, so the
         watch misses no write.
         """
-        self._rung.set()
-        self._rung = asyncio.Event()
+        self._signalled.set()
+        self._signalled = asyncio.Event()
 
     async def _run(self, work: Callable[Concatenate[sqlite3.Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run `work` in the worker thread. Raises StoreUnavailable if SQLite fails, or if the store is closed."""
@@ -542,10 +542,10 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> None:
             await event.wait()
 
 
-def _write_and_ring(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
+def _write_and_signal(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[int | VersionConflict]:
     results = write_all(connection, writes)
     addresses = watchers(connection)
-    gone = [address for address in addresses if ring(address) is Answer.GONE]
+    gone = [address for address in addresses if send_signal(address) is Answer.GONE]
     for address in gone:
         release_all(connection, address)  # A dead process cannot release its leases.
         clear_away(address)

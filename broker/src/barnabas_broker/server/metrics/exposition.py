@@ -142,7 +142,7 @@ class Hosted(NamedTuple):
     totals: Totals
 
 
-async def look_at_all(partitions: Iterable[Partition]) -> Hosted:
+async def hosted_of(partitions: Iterable[Partition]) -> Hosted:
     """Return a copy of the list of partitions, and the totals over all of them.
 
     The totals are computed in slices, between which the event loop runs other work.

@@ -378,13 +378,13 @@ class _Ids(NamedTuple):
 async def transaction_families(environment: HandlerEnvironment, hosted: Hosted) -> list[Family]:
     """Return the metric families for the coordinator and for the partitions that this broker leads."""
     return [
-        *_of_ids(await _look_at_ids(environment)),
+        *_of_ids(await _counted_ids(environment)),
         *_of_coordinator(environment),
         *_of_partitions(environment, hosted),
     ]
 
 
-async def _look_at_ids(environment: HandlerEnvironment) -> _Ids:
+async def _counted_ids(environment: HandlerEnvironment) -> _Ids:
     counts = Counter({state: 0 for state in TransactionState if state is not DEAD})
     overdue, now_ms = [], environment.clock.now_ms()
     async for name, each in in_turns(environment.transactions.loaded_transactions(), GROUP_OFFSETS):

@@ -204,9 +204,9 @@ def cleaner_families(cleaner: LogCleaner, monotonic_s: Callable[[], float], log_
 def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> list[Family]:
     stats = cleaner.stats
 
-    def since_last_look_ms() -> Iterator[Sample]:
-        if stats.last_look_s is not None:
-            yield Sample("", int((monotonic_s() - stats.last_look_s) * 1000))
+    def since_last_search_ms() -> Iterator[Sample]:
+        if stats.last_search_s is not None:
+            yield Sample("", int((monotonic_s() - stats.last_search_s) * 1000))
 
     return [
         single(
@@ -219,7 +219,7 @@ def _manager_families(cleaner: LogCleaner, monotonic_s: Callable[[], float]) -> 
             f"{_MANAGER}time_since_last_run_ms",
             "gauge",
             "Milliseconds since the cleaner last looked for dirty logs",
-            since_last_look_ms,
+            since_last_search_ms,
         ),
     ]
 
@@ -311,7 +311,7 @@ def metadata_families(environment: HandlerEnvironment) -> list[Family]:
             "barnabas_stray_logs",
             "Number of logs that are not served because their topic is not in the metadata",
             lambda total: total.logs,
-            are_told_offline=True,
+            includes_offline=True,
         ),
         _stray_logs(
             environment,
@@ -341,7 +341,7 @@ def _stray_logs(
     help_text: str,
     value: Callable[[StrayTotal], int],
     *,
-    are_told_offline: bool = False,
+    includes_offline: bool = False,
 ) -> Family:
     def samples() -> list[Sample]:
         totals = environment.logs.strays.totals()
@@ -349,7 +349,7 @@ def _stray_logs(
         return [
             Sample(labels(log_dir=each.path), value(totals.get(each.path, none)))
             for each in environment.logs.log_dirs
-            if each.is_online or (are_told_offline and each.path in totals)
+            if each.is_online or (includes_offline and each.path in totals)
         ]
 
     return Family(name, "gauge", help_text, samples)

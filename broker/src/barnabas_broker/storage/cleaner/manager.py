@@ -103,7 +103,7 @@ class CleanerStats:
     """The percentage of the key map that the last compaction of a log used."""
     last_round_s: float = 0.0
     longest_round_s: float = 0.0
-    last_look_s: float | None = None
+    last_search_s: float | None = None
     """The monotonic time (s) of the last search for the dirtiest log; None before the first search."""
 
 
@@ -300,7 +300,7 @@ class LogCleaner:
             return False
         except (RoundFailed, HelperDied, StorageError, InvalidBatch, OSError) as error:
             self._failed(log, section, str(error))
-            self._tell(log, error)
+            self._report(log, error)
         else:
             self.backoff.success(log.topic_partition)
             self._count_round(self._clock.monotonic_s() - started_s)
@@ -319,7 +319,7 @@ class LogCleaner:
             and not log.known_producers.are_held_back
             and (dirty := self._dirty(log, now_ms)) is not None
         ]
-        self.stats.last_look_s = self._clock.monotonic_s()
+        self.stats.last_search_s = self._clock.monotonic_s()
         self.stats.max_dirty_percent = 100 * max((each.section.ratio for each in sections), default=0.0)
         due = [each for each in sections if each.section.is_due(each.log.config)]
         return max(due, key=lambda each: each.section.ratio, default=None)
@@ -457,7 +457,7 @@ class LogCleaner:
             (failed.retry_ms - now_ms) // 1000,
         )
 
-    def _tell(self, log: Log, error: Exception) -> None:
+    def _report(self, log: Log, error: Exception) -> None:
         """Pass a storage error or a failed sync to `on_storage_error`; ignore any other error."""
         if isinstance(error, SyncFailed):
             error = storage_error(log.log_dir, log.directory, error)

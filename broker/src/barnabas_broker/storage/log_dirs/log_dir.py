@@ -295,7 +295,7 @@ class LogDir:
     def begin_log(self, topic_partition: TopicPartition) -> bool:
         """Return True if the checkpoint files may still list an earlier log with the same name as the new log.
 
-        The new log must then refuse appends until `checkpoint_anew` has removed the entries of the earlier log.
+        The new log must then refuse appends until `rewrite_checkpoints` has removed the entries of the earlier log.
         """
         # Read `_gone` first: a thread adds the log to `_written` before it clears `_gone`, so one read finds the log.
         is_gone = topic_partition in self._gone
@@ -347,7 +347,7 @@ class LogDir:
         with self._writing:
             self._write_offset_of_each(checkpoints.RECOVERY_POINTS, lambda log: log.syncs.recovery_point)
 
-    def checkpoint_anew(self) -> None:
+    def rewrite_checkpoints(self) -> None:
         """Write all checkpoints after a truncation or deletion of logs. Raises StorageError.
 
         After a restart, older checkpoints would present removed offsets as committed, synced, compacted or deleted.

@@ -261,7 +261,7 @@ def make_durable(jobs: Sequence[FlushJob], log_dir: LogDir) -> None:
     """
     for job in jobs:
         job.run()
-    log_dir.checkpoint_anew()
+    log_dir.rewrite_checkpoints()
 
 
 class TruncatedLogs:

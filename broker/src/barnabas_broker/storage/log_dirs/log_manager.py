@@ -130,8 +130,8 @@ class LogManager:
         due = WeakMethod(self._sync_due)
         self._environment = replace(
             environment,
-            truncated=lambda log: (tell := truncated()) and tell(log),
-            sync_due=lambda log: (tell := due()) and tell(log),
+            truncated=lambda log: (notify := truncated()) and notify(log),
+            sync_due=lambda log: (notify := due()) and notify(log),
         )
         self.disk_threads = environment.disk_threads
         self._clock = clock

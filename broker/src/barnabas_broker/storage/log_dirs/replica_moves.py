@@ -367,7 +367,7 @@ class ReplicaMoves:
         move.sync()
         target = self._choice.at(move.log_dir)
         if target.begin_log(move.log.topic_partition):
-            target.checkpoint_anew()
+            target.rewrite_checkpoints()
 
     def finish(self, move: ReplicaMove) -> Log:
         """Replace the log by its copy, and return the new log.

@@ -128,8 +128,8 @@ class Segment:
         "_environment",
         "_file",
         "_first_timestamp_ms",
+        "_is_inspected",
         "_lacks_index",
-        "_looked_into",
         "_room",
         "base_offset",
         "created_ms",
@@ -154,7 +154,7 @@ class Segment:
         self._first_timestamp_ms = NO_TIMESTAMP
         self._environment = environment
         self._file: LogFile | None = None
-        self._looked_into = False
+        self._is_inspected = False
         self._room = NO_ROOM
         self._lacks_index = sizes.index_bytes is None or sizes.time_index_bytes is None
         self.indexes = SegmentIndexes.of(
@@ -198,8 +198,8 @@ class Segment:
     def _open(self) -> LogFile:
         file = self._file = self._environment.files.open_file(self.path(checkpoints.LOG))
         self._environment.open_files.opened(self)
-        if not self._looked_into:
-            self._look_into()
+        if not self._is_inspected:
+            self._inspect()
         return file
 
     def release_file(self) -> None:
@@ -212,11 +212,11 @@ class Segment:
             self._file = None
             self._environment.open_files.closed(self)
 
-    def _look_into(self) -> None:
+    def _inspect(self) -> None:
         """Check a segment of an earlier process at its first use: rebuild wrong indexes, and read the timestamps."""
-        self._looked_into = True
-        are_anew = self._clear_wrong_indexes()
-        for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if are_anew else LOOKUP_CHUNK_BYTES):
+        self._is_inspected = True
+        were_cleared = self._clear_wrong_indexes()
+        for _ in self._observe_from(_ALL_OFFSETS, SCAN_CHUNK_BYTES if were_cleared else LOOKUP_CHUNK_BYTES):
             pass
         self._write_indexes()
         first = next(self._scan(0, LOOKUP_CHUNK_BYTES), None)
@@ -232,7 +232,7 @@ class Segment:
 
     def make_missing_indexes(self) -> None:
         """Build missing indexes while the log is loaded, so that the event loop need not read the segment later."""
-        if self._lacks_index and self.size_bytes and not self._looked_into:
+        if self._lacks_index and self.size_bytes and not self._is_inspected:
             self._open()
             self.close_file()
 
@@ -315,7 +315,7 @@ class Segment:
     ) -> bool:
         if self.size_bytes and self.size_bytes + size_bytes > self._environment.segment_bytes_max:
             return True
-        _ = self._looked_into or self.file
+        _ = self._is_inspected or self.file
         first_ms = self._first_timestamp_ms
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
         return (
@@ -388,12 +388,12 @@ class Segment:
     @property
     def first_timestamp_ms(self) -> int:
         """The largest timestamp of the first batch, or -1 if the segment is empty or the batch has no timestamp."""
-        _ = self._looked_into or self.file
+        _ = self._is_inspected or self.file
         return self._first_timestamp_ms
 
     def largest_timestamp(self) -> tuple[int, int]:
         """Return the largest timestamp in ms and its batch's last offset; if there is none, -1 and the base offset."""
-        _ = self._looked_into or self.file
+        _ = self._is_inspected or self.file
         return self.indexes.max_timestamp_ms, self.indexes.max_timestamp_offset
 
     def retention_timestamp_ms(self) -> int:
@@ -414,7 +414,7 @@ class Segment:
         The file is truncated before the first invalid batch. InvalidBatch is raised instead if the invalid batch was
         synced (is below the recovery point), and is not cut off by the end of the file.
         """
-        self._looked_into = True
+        self._is_inspected = True
         self._clear_wrong_indexes()
         self.transactions.truncate_to(recovery_point)  # The replay adds the removed transactions again.
         end_offset = self.base_offset
@@ -447,7 +447,7 @@ class Segment:
 
     def seal(self) -> None:
         """Write the index entries, including the largest timestamp, before a roll or a close."""
-        if self._looked_into:
+        if self._is_inspected:
             self._room = NO_ROOM
             self.indexes.seal()
             self.transactions.flush()

@@ -80,13 +80,13 @@ def asked_by(marks: Mapping[str, str], now: dt.datetime) -> Asked:
     """Return the requests in the annotations `marks` that the operator must carry out now."""
     renews, replace = marks.get(RENEW) == ASKED, marks.get(REPLACE, "")
     step = _step(replace, now)
-    said: Mapping[DueStep | None, str] = {
+    messages: Mapping[DueStep | None, str] = {
         "trust": f"{_TRUSTED}{_text(now)}",
         "sign": f"{_SIGNS}{_text(now)}",
         "forget": DONE,
         None: replace if replace.startswith((_TRUSTED, _SIGNS)) else "",
     }
-    found = {RENEW: DONE if renews else "", REPLACE: said[step]}
+    found = {RENEW: DONE if renews else "", REPLACE: messages[step]}
     return Asked(renews, step, {name: value for name, value in found.items() if value})
 
 

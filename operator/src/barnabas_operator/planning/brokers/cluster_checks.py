@@ -298,9 +298,9 @@ def refuse_growth(cluster: Cluster, claims: Iterable[BrokerClaim], rigid: Collec
     return None
 
 
-def ungrown(name: str, asked: str, said: str) -> Refusal:
-    """Return the Refusal to report if Kubernetes rejects a claim's new size `asked`; `said` is the error message."""
-    message = f"the claim {name} cannot grow to {asked}: {said}"
+def ungrown(name: str, asked: str, error: str) -> Refusal:
+    """Return the Refusal to report if Kubernetes rejects a claim's new size `asked`; `error` is the error message."""
+    message = f"the claim {name} cannot grow to {asked}: {error}"
     allowed = (
         "set the volume's size back to the size of the claims, or set allowVolumeExpansion to true in the storage class"
     )

@@ -132,12 +132,14 @@ def resize_of(found: Json, pod: str) -> Resize | None:
     if has is None or quantity_value(has) >= quantity_value(asked):
         return None
     sizes = f"the claim requests {asked}, but its volume has {has}"
-    said = {each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"}
+    messages = {
+        each["type"]: each.get("message", "") for each in status.get("conditions", ()) if each["status"] == "True"
+    }
     state = status.get("allocatedResourceStatuses", {}).get("storage", "")
-    failed = [f"{kind}: {said[kind]}" for kind in sorted(_ERRORS & said.keys())]
+    failed = [f"{kind}: {messages[kind]}" for kind in sorted(_ERRORS & messages.keys())]
     if failed or state in _INFEASIBLE:
         return Resize(FAILED, f"{sizes}: {'; '.join(failed) or state}")
-    if PENDING in said:
+    if PENDING in messages:
         return Resize(PENDING, f"{sizes}: {_ON.format(pod=pod)}")
     return Resize(RESIZING, sizes)
 

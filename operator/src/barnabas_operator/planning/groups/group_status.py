@@ -24,7 +24,7 @@ from barnabas_operator.planning.groups.reset_plan import (
 )
 from barnabas_operator.planning.groups.reset_step import GIVEN_UP, GROUP_ACTIVE, RESET_BEGINS, named_members
 from barnabas_operator.planning.groups.scaling import Decision, Demand, named
-from barnabas_operator.planning.object_names import Said
+from barnabas_operator.planning.object_names import EventText
 from barnabas_operator.resources.consumer_group import (
     SHOWN_MAX,
     ConsumerGroup,
@@ -70,9 +70,9 @@ class WorkStatus:
     is_busy: bool = False
     """True if the operator must observe the group again soon."""
 
-    def with_condition(self, said: Condition) -> "WorkStatus":
+    def with_condition(self, added: Condition) -> "WorkStatus":
         """Return a copy with one condition more."""
-        return replace_fields(self, conditions=(*self.conditions, said))
+        return replace_fields(self, conditions=(*self.conditions, added))
 
 
 DONE: Final = "ResetDone"
@@ -156,8 +156,8 @@ def reset_planned(group: ConsumerGroup, plan: ResetPlan, now: str) -> WorkStatus
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"spec.offsets.reset.dryRun is true; the plan at {now} is: {plan}"
-    said = condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now)
-    return WorkStatus(conditions=(said,), reset=plan.status(reset.id))
+    reported = condition(group, OFFSETS_RESET, "False", DRY_RUN, message, now)
+    return WorkStatus(conditions=(reported,), reset=plan.status(reset.id))
 
 
 def reset_begun(group: ConsumerGroup, epoch: int, now: str, *, holds_target: bool) -> WorkStatus:
@@ -165,9 +165,9 @@ def reset_begun(group: ConsumerGroup, epoch: int, now: str, *, holds_target: boo
     reset = group.spec.offsets.reset
     assert reset is not None
     message = f"the reset begins at epoch {epoch} of the share group"
-    said = condition(group, OFFSETS_RESET, "False", RESET_BEGINS, message, now)
+    reported = condition(group, OFFSETS_RESET, "False", RESET_BEGINS, message, now)
     begun = ResetStatus(id=reset.id, group_epoch=epoch)
-    return WorkStatus(conditions=(said,), reset=begun, is_resetting=holds_target, is_busy=True)
+    return WorkStatus(conditions=(reported,), reset=begun, is_resetting=holds_target, is_busy=True)
 
 
 def reset_refused(group: ConsumerGroup, why: Refusal, now: str, *, holds_target: bool) -> WorkStatus:
@@ -175,11 +175,11 @@ def reset_refused(group: ConsumerGroup, why: Refusal, now: str, *, holds_target:
 
     `holds_target` is True if the target is scaled down for the reset. The operator then observes the group again soon.
     """
-    said = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
-    return WorkStatus(conditions=(said,), is_resetting=holds_target, is_busy=holds_target)
+    reported = condition(group, OFFSETS_RESET, "False", why.reason, why.message, now)
+    return WorkStatus(conditions=(reported,), is_resetting=holds_target, is_busy=holds_target)
 
 
-OF_LOOKS: Final = frozenset({READY, WITHIN_OBJECTIVE})
+OF_OBSERVATIONS: Final = frozenset({READY, WITHIN_OBJECTIVE})
 """The types of the conditions that depend on an observation of the group.
 
 While the group cannot be observed, `unheard` replaces or removes the conditions of these types.
@@ -251,8 +251,8 @@ def unheard(group: ConsumerGroup, why: Refusal, now: str, work: WorkStatus | Non
     current = [*conditions_of(group, why, now)]
     if group.spec.lag_objective is not None:
         current.append(condition(group, WITHIN_OBJECTIVE, "Unknown", why.reason, why.message, now))
-    said = before.conditions if work is None else work.conditions
-    others = (each for each in said if each.type not in {one.type for one in current} | OF_LOOKS)
+    known = before.conditions if work is None else work.conditions
+    others = (each for each in known if each.type not in {one.type for one in current} | OF_OBSERVATIONS)
     return replace(
         group,
         status=ConsumerGroupStatus(
@@ -352,7 +352,7 @@ GONE: Final = "GroupGone"
 RESET: Final = "OffsetsReset"
 
 
-def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
+def group_events(group: ConsumerGroup, before: Json) -> Iterator[EventText]:
     """Yield the Events for the change from `before`, the earlier status as JSON, to the group's status.
 
     Events report a missed or regained objective, a group that stalled, a finished reset, and a group that is gone.
@@ -367,7 +367,7 @@ def group_events(group: ConsumerGroup, before: Json) -> Iterator[Said]:
         yield "Warning", GONE, "the group no longer exists: it was deleted, or its committed offsets have expired"
 
 
-def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[EventText]:
     """Yield an Event after a reset has committed its offsets, once for each reset id."""
     done, was = status.reset, before.get("reset") or {}
     if done is None or done.done_at is None or (was.get("id") == done.id and "doneAt" in was):
@@ -375,7 +375,7 @@ def _reset(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
     yield "Normal", RESET, done_message(done)
 
 
-def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[Said]:
+def _objective(status: ConsumerGroupStatus, before: Json) -> Iterator[EventText]:
     reported, was = condition_of(status.conditions, WITHIN_OBJECTIVE), condition_before(before, WITHIN_OBJECTIVE)
     if reported is None or reported.status == was.get("status"):
         return
@@ -493,6 +493,6 @@ def dead_letters_enabled(group: ConsumerGroup, why: Refusal | None, now: str) ->
     return condition(group, DEAD_LETTERS_ENABLED, "False", why.reason, why.message, now)
 
 
-def scaled(target: ScaleTarget, before: int, decided: Decision) -> Said:
+def scaled(target: ScaleTarget, before: int, decided: Decision) -> EventText:
     """Return the Event that says from and to which number of replicas the target was scaled, and why."""
     return "Normal", SCALED, f"scaled {named(target)} from {before} to {decided.replicas} replicas: {decided.why}"

@@ -167,7 +167,7 @@ class TopicsRead(NamedTuple):
     at_s: float
 
 
-def with_look(
+def with_topics_read(
     before: Mapping[str, TopicsRead], groups: Mapping[str, GroupReading], now_s: float
 ) -> dict[str, TopicsRead]:
     """Return the topics that each group reads.
@@ -409,12 +409,12 @@ class ResetPlan(NamedTuple):
             f"the offsets of {counted(len(self.moves), 'partition')} are set; "
             f"the group skips {counted(self.skipped, 'record')}"
         )
-        said = f"{counts} and reads {self.again:,} again"
+        text = f"{counts} and reads {self.again:,} again"
         if not self.clamped:
-            return said
+            return text
         at_end = listed(f"{each.partition} at {each.to}" for each in self.clamped)
         return (
-            f"{said}; the requested offset is outside the log of some partitions, which get the log start or log end "
+            f"{text}; the requested offset is outside the log of some partitions, which get the log start or log end "
             f"offset: {at_end}"
         )
 

@@ -56,7 +56,7 @@ PATIENCE: Final = timedelta(minutes=5)
 """The time to wait for members to leave after the target was scaled to 0; longer than the usual session timeout."""
 
 
-class ResetLook(NamedTuple):
+class ResetState(NamedTuple):
     """The observed state on which the next step of a reset depends.
 
     `reset` is None if no reset is declared any more. `done_at` is the time of the reset according to the status, or
@@ -157,22 +157,22 @@ class Stop(NamedTuple):
 ResetStep = Over | Done | Plan | Begin | Commit | Remember | Scale | Stop
 
 
-def next_step(look: ResetLook) -> ResetStep:
+def next_step(state: ResetState) -> ResetStep:
     """Return the next step of a reset: the result of the first rule in `RULES` that does not return None."""
-    return next(step for rule in RULES if (step := rule(look)) is not None)
+    return next(step for rule in RULES if (step := rule(state)) is not None)
 
 
-def without_plan(look: ResetLook, why: Refusal) -> Stop | Remember:
+def without_plan(state: ResetState, why: Refusal) -> Stop | Remember:
     """Return the next step of a reset that could not be planned for the reason `why`.
 
     If the target is scaled down for the reset, the reset is given up, so that the target is scaled up again. If the
     problem may disappear without a user, the reset is given up only once the target has been scaled down for
     `PATIENCE`.
     """
-    before, is_passing = look.before, why.reason in PASSING
-    if before is None or before.group != look.name:
+    before, is_passing = state.before, why.reason in PASSING
+    if before is None or before.group != state.name:
         return Stop(why)
-    if is_passing and look.now - _since(before, look.now) <= PATIENCE:
+    if is_passing and state.now - _since(before, state.now) <= PATIENCE:
         return Stop(why)
     return Remember(replace(before, gave_up=why.message))
 
@@ -197,127 +197,126 @@ def named_members(members: Iterable[Member]) -> str:
     return f"{counted(len(every), 'member')}: {listed(every)}" if every else "members that are joining"
 
 
-def _scale_up_again(look: ResetLook) -> ResetStep | None:
+def _scale_up_again(state: ResetState) -> ResetStep | None:
     """Return the next of two steps at the end of a reset: scale the target up, then change its annotation.
 
     Return None if the reset has not ended, or if both steps are done.
     """
-    before, scale = look.before, look.scale
-    if before is None or not isinstance(scale, TargetScale) or before.group != look.name:
+    before, scale = state.before, state.scale
+    if before is None or not isinstance(scale, TargetScale) or before.group != state.name:
         return None
-    reset = look.reset
+    reset = state.reset
     goes_on = reset is not None and before.reset == reset.id and reset.when_active == "ScaleDown" and not reset.dry_run
-    if goes_on and not (look.is_done or look.is_on_hold or before.gave_up):
+    if goes_on and not (state.is_done or state.is_on_hold or before.gave_up):
         return None
     if scale.replicas == 0 and before.replicas > 0 and not before.is_up:
         return Scale(before.replicas)
-    if not goes_on or look.is_done or not before.gave_up:
+    if not goes_on or state.is_done or not before.gave_up:
         return Remember(None)
     return None if before.is_up else Remember(replace(before, is_up=True))
 
 
-def _on_hold(look: ResetLook) -> ResetStep | None:
-    return Over() if look.is_on_hold else None
+def _on_hold(state: ResetState) -> ResetStep | None:
+    return Over() if state.is_on_hold else None
 
 
-def _over(look: ResetLook) -> ResetStep | None:
-    if look.reset is None:
+def _over(state: ResetState) -> ResetStep | None:
+    if state.reset is None:
         return Over()
-    return Done(look.done_at or _stamp(look)) if look.is_done else None
+    return Done(state.done_at or _stamp(state)) if state.is_done else None
 
 
-def _dry_run(look: ResetLook) -> ResetStep | None:
-    return Plan() if look.reset is not None and look.reset.dry_run else None
+def _dry_run(state: ResetState) -> ResetStep | None:
+    return Plan() if state.reset is not None and state.reset.dry_run else None
 
 
-def _gave_up(look: ResetLook) -> ResetStep | None:
+def _gave_up(state: ResetState) -> ResetStep | None:
     """Refuse to repeat a reset that the operator has given up. A user can try again with a new reset id."""
-    before = look.before
-    if before is None or before.group != look.name or not before.gave_up:
+    before = state.before
+    if before is None or before.group != state.name or not before.gave_up:
         return None
-    problem = f"{before.gave_up}; {_target(look)} was scaled up to {before.replicas} again, and no offset was changed"
+    problem = f"{before.gave_up}; {_target(state)} was scaled up to {before.replicas} again, and no offset was changed"
     return Stop(Refusal(GIVEN_UP, f"{problem}; to try again, give the reset another id"))
 
 
-def _unknown(look: ResetLook) -> ResetStep | None:
-    if not look.group.problem:
+def _unknown(state: ResetState) -> ResetStep | None:
+    if not state.group.problem:
         return None
-    return Stop(Refusal(KAFKA_ERROR, f"group {look.group_id}: {look.group.problem}"))
+    return Stop(Refusal(KAFKA_ERROR, f"group {state.group_id}: {state.group.problem}"))
 
 
-def _begin(look: ResetLook) -> ResetStep | None:
+def _begin(state: ResetState) -> ResetStep | None:
     """Return the next step of a reset of a share group, unless its offsets may be altered, or it has members.
 
     An alteration of the offsets raises the epoch by one, as does each member that joins or leaves.
     """
-    epoch, begun = look.share_epoch, look.begun_epoch
+    epoch, begun = state.share_epoch, state.begun_epoch
     if epoch is None or epoch == begun:
         return None
     if begun is None:
-        return None if look.group.is_active else Begin(epoch)
-    if epoch == begun + 1 and not look.group.is_active:
-        return Done(_stamp(look))
-    problem = f"the epoch of the share group {look.group_id} was {begun} when the reset began, and is {epoch} now"
+        return None if state.group.is_active else Begin(epoch)
+    if epoch == begun + 1 and not state.group.is_active:
+        return Done(_stamp(state))
+    problem = f"the epoch of the share group {state.group_id} was {begun} when the reset began, and is {epoch} now"
     unclear = (
         f"{problem}, so that nobody knows whether the reset was carried out; to reset it, give the reset another id"
     )
-    return without_plan(look, Refusal(RESET_UNCLEAR, unclear))
+    return without_plan(state, Refusal(RESET_UNCLEAR, unclear))
 
 
-def _commit(look: ResetLook) -> ResetStep | None:
-    return None if look.group.is_active else Commit()
+def _commit(state: ResetState) -> ResetStep | None:
+    return None if state.group.is_active else Commit()
 
 
-def _refuse(look: ResetLook) -> ResetStep | None:
-    if look.reset is None or look.reset.when_active != "Refuse":
+def _refuse(state: ResetState) -> ResetStep | None:
+    if state.reset is None or state.reset.when_active != "Refuse":
         return None
     allowed = "stop these members, or set spec.offsets.reset.whenActive to Wait or ScaleDown"
-    return Stop(Refusal(GROUP_ACTIVE, f"group {look.group_id} has {look.members}; {allowed}"))
+    return Stop(Refusal(GROUP_ACTIVE, f"group {state.group_id} has {state.members}; {allowed}"))
 
 
-def _wait(look: ResetLook) -> ResetStep | None:
-    if look.reset is None or look.reset.when_active != "Wait":
+def _wait(state: ResetState) -> ResetStep | None:
+    if state.reset is None or state.reset.when_active != "Wait":
         return None
     return Stop(
-        Refusal(WAITING_FOR_MEMBERS, f"waiting until group {look.group_id} has no members; now it has {look.members}")
+        Refusal(WAITING_FOR_MEMBERS, f"waiting until group {state.group_id} has no members; now it has {state.members}")
     )
 
 
-def _scale_down(look: ResetLook) -> ResetStep:
-    scale, before, reset = look.scale, look.before, look.reset
+def _scale_down(state: ResetState) -> ResetStep:
+    scale, before, reset = state.scale, state.before, state.reset
     assert reset is not None
     if not isinstance(scale, TargetScale):
         missing = Refusal(INVALID_RESET, "spec.offsets.reset.whenActive is ScaleDown, but spec.scaling is missing")
         return Stop(scale or missing)
-    if before is None or (before.group != look.name and _is_left(scale, before)):
-        return _scale_down_first(look, scale, reset)
-    if before.group != look.name:
-        problem = f"{_target(look)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
+    if before is None or (before.group != state.name and _is_left(scale, before)):
+        return _scale_down_first(state, scale, reset)
+    if before.group != state.name:
+        problem = f"{_target(state)} is scaled down for the reset {before.reset} of the ConsumerGroup {before.group}"
         return Stop(Refusal(TARGET_BUSY, f"{problem}; this reset begins after that reset has ended"))
     if scale.replicas == 0 and not before.since:
-        return Remember(replace(before, since=_stamp(look)))
-    if look.now - _since(before, look.now) > PATIENCE:
-        return Remember(replace(before, gave_up=_members_stay(look)))
+        return Remember(replace(before, since=_stamp(state)))
+    if state.now - _since(before, state.now) > PATIENCE:
+        return Remember(replace(before, gave_up=_members_stay(state)))
     if scale.replicas > 0:
         return Scale(0)
     problem = (
-        f"{_target(look)} was scaled from {before.replicas} to 0, but group {look.group_id} still has {look.members}"
+        f"{_target(state)} was scaled from {before.replicas} to 0, but group {state.group_id} still has {state.members}"
     )
     return Stop(Refusal(SCALED_DOWN, problem))
 
 
-def _members_stay(look: ResetLook) -> str:
+def _members_stay(state: ResetState) -> str:
     minutes = PATIENCE.seconds // 60
-    return (
-        f"{_target(look)} was scaled to 0, and {minutes} minutes later group {look.group_id} still had {look.members}"
-    )
+    left = f"group {state.group_id} still had {state.members}"
+    return f"{_target(state)} was scaled to 0, and {minutes} minutes later {left}"
 
 
-def _scale_down_first(look: ResetLook, scale: TargetScale, reset: Reset) -> ResetStep:
+def _scale_down_first(state: ResetState, scale: TargetScale, reset: Reset) -> ResetStep:
     if scale.replicas == 0:
-        problem = f"{_target(look)} has no replicas, but group {look.group_id} has {look.members}"
+        problem = f"{_target(state)} has no replicas, but group {state.group_id} has {state.members}"
         return Stop(Refusal(WAITING_FOR_MEMBERS, f"{problem}; stop these members, which are not pods of this workload"))
-    return Remember(BeforeReset(look.name, reset.id, scale.replicas))
+    return Remember(BeforeReset(state.name, reset.id, scale.replicas))
 
 
 def _is_left(scale: TargetScale, before: BeforeReset) -> bool:
@@ -337,15 +336,15 @@ def _since(before: BeforeReset, now: datetime) -> datetime:
     return since if since.tzinfo is not None else since.replace(tzinfo=UTC)
 
 
-def _stamp(look: ResetLook) -> str:
-    return f"{look.now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+def _stamp(state: ResetState) -> str:
+    return f"{state.now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _target(look: ResetLook) -> str:
-    return named(look.target) if look.target is not None else "spec.scaling.target"
+def _target(state: ResetState) -> str:
+    return named(state.target) if state.target is not None else "spec.scaling.target"
 
 
-RULES: Final[tuple[Callable[[ResetLook], ResetStep | None], ...]] = (
+RULES: Final[tuple[Callable[[ResetState], ResetStep | None], ...]] = (
     _scale_up_again,
     _on_hold,
     _over,

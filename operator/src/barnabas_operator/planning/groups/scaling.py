@@ -92,22 +92,22 @@ def gone_down(before: TooFew | None, replicas: int, now_s: float) -> TooFew | No
     return before._replace(replicas=max(0, replicas - 1), until_s=now_s)
 
 
-def with_look(before: tuple[Written, ...], look: Written) -> tuple[Written, ...]:
-    """Return the observations of the last `RATE_S` seconds, including the new observation `look`.
+def with_observation(before: tuple[Written, ...], observation: Written) -> tuple[Written, ...]:
+    """Return the observations of the last `RATE_S` seconds, including the new `observation`.
 
-    If the number of partitions (`places`) has changed or the sum of offsets (`total`) has fallen, return only `look`,
-    because no rate can be computed from the earlier observations.
+    If the number of partitions (`places`) has changed or the sum of offsets (`total`) has fallen, return only the new
+    observation, because no rate can be computed from the earlier observations.
     """
-    if before and (before[-1].places != look.places or before[-1].total > look.total):
-        return (look,)
-    return (*(each for each in before if look.now_s - each.now_s <= RATE_S), look)
+    if before and (before[-1].places != observation.places or before[-1].total > observation.total):
+        return (observation,)
+    return (*(each for each in before if observation.now_s - each.now_s <= RATE_S), observation)
 
 
-def rate_of(looks: tuple[Written, ...]) -> float | None:
+def rate_of(observations: tuple[Written, ...]) -> float | None:
     """Return the records written per second, or None if there are fewer than two observations."""
-    if len(looks) < 2:
+    if len(observations) < 2:
         return None
-    first, last = looks[0], looks[-1]
+    first, last = observations[0], observations[-1]
     return (last.total - first.total) / (last.now_s - first.now_s)
 
 
@@ -163,13 +163,13 @@ class Memory(NamedTuple):
     """The state kept between observations. A restart of the operator clears the state and so delays a scale-down."""
 
     replicas: int
-    looked_s: float
+    observed_s: float
     changed_s: float
     went_down: bool = False
     """True if the last change was to fewer replicas."""
     calm: Calm | None = None
     too_few: TooFew | None = None
-    looks: tuple[Written, ...] = ()
+    observations: tuple[Written, ...] = ()
 
 
 class Decision(NamedTuple):
@@ -190,9 +190,9 @@ class Decision(NamedTuple):
 def decide(scaling: Scaling, demand: Demand, replicas: int, memory: Memory | None, now_s: float) -> Decision:
     """Decide how many replicas the target should have; now it has `replicas`. `now_s` is a monotonic time."""
     wanted = _wanted(scaling, demand)
-    memory = _looked(memory, replicas, now_s)
-    looks = with_look(memory.looks, Written(now_s, demand.written, demand.places))
-    memory = memory._replace(calm=_calm(memory.calm, demand, wanted, replicas, now_s), looks=looks)
+    memory = _observed(memory, replicas, now_s)
+    observations = with_observation(memory.observations, Written(now_s, demand.written, demand.places))
+    memory = memory._replace(calm=_calm(memory.calm, demand, wanted, replicas, now_s), observations=observations)
     if replicas < scaling.min:
         decided = _at(memory, wanted, now_s, f"spec.scaling.min is {scaling.min}")
     elif replicas > scaling.max:
@@ -223,7 +223,7 @@ def _threshold(scaling: Scaling) -> int:
     return scaling.lag_threshold
 
 
-def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
+def _observed(memory: Memory | None, replicas: int, now_s: float) -> Memory:
     """Return the `Memory`, updated with the observation that the target now has `replicas` replicas.
 
     Return a new `Memory` if there is none yet, or if another client has changed the number of replicas.
@@ -232,7 +232,7 @@ def _looked(memory: Memory | None, replicas: int, now_s: float) -> Memory:
         return Memory(replicas, now_s, -inf)
     if memory.replicas != replicas:
         return Memory(replicas, now_s, now_s)
-    return memory._replace(looked_s=now_s, calm=memory.calm if now_s - memory.looked_s <= GAP_S else None)
+    return memory._replace(observed_s=now_s, calm=memory.calm if now_s - memory.observed_s <= GAP_S else None)
 
 
 def _calm(calm: Calm | None, demand: Demand, wanted: int, replicas: int, now_s: float) -> Calm | None:
@@ -268,7 +268,7 @@ def _up(scaling: Scaling, demand: Demand, wanted: int, memory: Memory, now_s: fl
         return _stay(memory)
     # Just after a scale-up, lag does not show that the replicas are too few.
     if memory.went_down or now_s - memory.changed_s > WINDOW_S:
-        too_few = grown_beyond(memory.too_few, before, rate_of(memory.looks), now_s, was_try=memory.went_down)
+        too_few = grown_beyond(memory.too_few, before, rate_of(memory.observations), now_s, was_try=memory.went_down)
         memory = memory._replace(too_few=too_few)
     return _at(memory, wanted, now_s, _why(scaling, demand))
 
@@ -303,7 +303,7 @@ def _grows(scaling: Scaling, demand: Demand, replicas: int, calm: Calm) -> bool:
 
 def _lowest(memory: Memory, now_s: float) -> int:
     half = memory.replicas // 2
-    return max(half, memory.too_few.least(rate_of(memory.looks), now_s)) if memory.too_few is not None else half
+    return max(half, memory.too_few.least(rate_of(memory.observations), now_s)) if memory.too_few is not None else half
 
 
 def _why(scaling: Scaling, demand: Demand) -> str:

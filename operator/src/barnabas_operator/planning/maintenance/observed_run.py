@@ -337,8 +337,8 @@ def _end_by_deadline(run: MaintenanceJob, now: str) -> JobEnd | None:
     if deadline_s is None or status is None or status.start_time is None:
         return None
     is_over = seconds_between(status.start_time, now) >= deadline_s
-    said = f"the run was active longer than the deadline of {deadline_s} seconds"
-    return JobEnd(False, "DeadlineExceeded", said, now) if is_over else None
+    message = f"the run was active longer than the deadline of {deadline_s} seconds"
+    return JobEnd(False, "DeadlineExceeded", message, now) if is_over else None
 
 
 MARK: Final = "barnabas.dev/run"

@@ -14,7 +14,7 @@ from barnabas_operator.planning.maintenance.observed_run import (
     ObservedRun,
     Progress,
 )
-from barnabas_operator.planning.object_names import Said
+from barnabas_operator.planning.object_names import EventText
 from barnabas_operator.resources.kind import READY, Json, condition_of, merge_conditions
 from barnabas_operator.resources.maintenance_run import FINISHED, Count, MaintenanceJob, MaintenanceJobStatus, Phase
 
@@ -90,8 +90,8 @@ def recalled(run: MaintenanceJob, cluster: str, mark: str, now: str) -> Maintena
     if mark in FINISHED:
         truth: Truth = "True" if mark == SUCCEEDED else "False"
         phase: Phase = "Succeeded" if mark == SUCCEEDED else "Failed"
-        said = f"the job ended earlier ({mark}), and its status was lost; the job is not run again"
-        return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, said), now)
+        message = f"the job ended earlier ({mark}), and its status was lost; the job is not run again"
+        return _with_status(run, cluster, phase, (truth, SUCCEEDED if mark == SUCCEEDED else JOB_FAILED, message), now)
     lost = f"the run had begun, but its Kubernetes Job was deleted, so the progress is unknown; {ANOTHER}"
     return _with_end(_with_status(run, cluster, "Failed", ("False", RUN_LOST, lost), now), now)
 
@@ -118,18 +118,18 @@ def without_cluster(run: MaintenanceJob, why: Refusal, now: str) -> MaintenanceJ
     return _with_status(run, before.cluster or "", before.phase or "Pending", ("False", why.reason, why.message), now)
 
 
-def run_events(run: MaintenanceJob, before: Json) -> Iterator[Said]:
+def run_events(run: MaintenanceJob, before: Json) -> Iterator[EventText]:
     """Yield an Event if another attempt of the run has begun, and an Event if the run has succeeded.
 
     `before` is the earlier status as JSON, with which the new status is compared.
     """
     status = run.status or MaintenanceJobStatus()
     ready = condition_of(status.conditions, READY)
-    said = ready.message if ready is not None else ""
+    message = ready.message if ready is not None else ""
     if (status.attempts or 0) > max(1, before.get("attempts", 0)):
-        yield "Warning", TRIED_AGAIN, f"attempt {status.attempts} of {run.spec.backoff_limit + 1}: {said}"
+        yield "Warning", TRIED_AGAIN, f"attempt {status.attempts} of {run.spec.backoff_limit + 1}: {message}"
     if status.phase == SUCCEEDED != before.get("phase"):
-        yield "Normal", SUCCEEDED, f"{said} ({status.duration or 'unknown duration'})"
+        yield "Normal", SUCCEEDED, f"{message} ({status.duration or 'unknown duration'})"
 
 
 def is_worth_a_write(before: MaintenanceJobStatus, after: MaintenanceJobStatus) -> bool:
@@ -140,15 +140,15 @@ def is_worth_a_write(before: MaintenanceJobStatus, after: MaintenanceJobStatus) 
 def _news(status: MaintenanceJobStatus) -> tuple[object, ...]:
     ready = condition_of(status.conditions, READY)
     why = (ready.status, ready.reason) if ready is not None else ()
-    said = ready.message if ready is not None and status.phase != "Running" else ""
-    return status.phase, status.attempts, status.observed_generation, why, said
+    message = ready.message if ready is not None and status.phase != "Running" else ""
+    return status.phase, status.attempts, status.observed_generation, why, message
 
 
 def _with_status(
-    run: MaintenanceJob, cluster: str, phase: Phase, said: tuple[Truth, str, str], now: str
+    run: MaintenanceJob, cluster: str, phase: Phase, ready: tuple[Truth, str, str], now: str
 ) -> MaintenanceJob:
     before = run.status or MaintenanceJobStatus()
-    current = [condition(run, READY, *said, now)]
+    current = [condition(run, READY, *ready, now)]
     status = replace(
         before,
         conditions=merge_conditions(before.conditions, current),
@@ -234,19 +234,19 @@ def _doing(observed: ObservedRun, now: str) -> str:
 
 def _code(last: DriverPod) -> str:
     code = f"exit {last.exit_code}" if last.exit_code is not None else ""
-    said = ", ".join(filter(None, (code, last.end_reason)))
-    return f" ({said})" if said else ""
+    details = ", ".join(filter(None, (code, last.end_reason)))
+    return f" ({details})" if details else ""
 
 
 def _how(end: JobEnd, last: DriverPod | None) -> tuple[str, str]:
     """Return the reason and message of the condition `Ready` after the end of a Job."""
-    said = last.termination.message if last is not None else ""
+    text = last.termination.message if last is not None else ""
     if end.is_good:
-        return SUCCEEDED, said or "done"
+        return SUCCEEDED, text or "done"
     if end.reason in OF_KUBERNETES or last is None:
         return end.reason if end.reason in OF_KUBERNETES else JOB_FAILED, f"{end.reason}: {end.message}"
     advice = MORE_MEMORY if last.end_reason == OUT_OF_MEMORY else "see its log"
-    message = said or f"driver {last.name} ended{_code(last)} without a message; {advice}"
+    message = text or f"driver {last.name} ended{_code(last)} without a message; {advice}"
     return REASONS.get(last.exit_code or 0, JOB_FAILED), message
 
 

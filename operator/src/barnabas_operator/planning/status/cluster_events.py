@@ -11,7 +11,7 @@ from barnabas_operator.planning.brokers.broker_steps import ROLLING_PAUSED
 from barnabas_operator.planning.brokers.pods import BrokerPod
 from barnabas_operator.planning.cluster_state import named_run
 from barnabas_operator.planning.conditions import PAUSED, condition_before, listed
-from barnabas_operator.planning.object_names import Said, kube_event
+from barnabas_operator.planning.object_names import EventText, kube_event
 from barnabas_operator.planning.status.cluster_status import PLAN_REFUSED, STARTING, plan_words
 from barnabas_operator.planning.topics.reconcile_plan import is_asked_for
 from barnabas_operator.planning.topics.replica_moves import MoveReplicas, TopicStep
@@ -36,7 +36,7 @@ REPLICAS_MOVED: Final = "ReplicasMoved"
 BROKER_RESTARTED: Final = "BrokerRestarted"
 
 
-def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
+def cluster_events(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield the Events of a Cluster with its new status; `before` is the old status as JSON."""
     yield from _recovered(cluster, before)
     yield from _rolls(cluster, before)
@@ -49,7 +49,7 @@ def cluster_events(cluster: Cluster, before: Json) -> Iterator[Said]:
     yield from _metadata_version(cluster, before)
 
 
-def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _recovered(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event that names the solved problem if the Cluster has become ready again.
 
     If only `spec.pause` had kept the Cluster from being ready, yield no Event.
@@ -63,7 +63,7 @@ def _recovered(cluster: Cluster, before: Json) -> Iterator[Said]:
         yield "Normal", READY, f"the Cluster is ready again; the problem was {was['reason']}: {was.get('message', '')}"
 
 
-def _rolls(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _rolls(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event when a rolling restart begins, is paused, or has ended."""
     rolling, was = condition_of(cluster.conditions, ROLLING), condition_before(before, ROLLING)
     if rolling is None or _phase(rolling.status, rolling.reason) == _phase(was.get("status"), was.get("reason")):
@@ -77,7 +77,7 @@ def _phase(status: str | None, reason: str | None) -> str:
     return ROLLING_PAUSED if reason == ROLLING_PAUSED else ROLLING
 
 
-def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _security(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event for each step that turns security on or off, and an Event after the last step."""
     step, was = condition_of(cluster.conditions, SECURITY_CHANGING), condition_before(before, SECURITY_CHANGING)
     if step is not None and step.reason != was.get("reason"):
@@ -87,7 +87,7 @@ def _security(cluster: Cluster, before: Json) -> Iterator[Said]:
         yield "Normal", SECURITY_CHANGED, f"every broker is {now} now"
 
 
-def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event if the operator has set `insecure` in a Cluster from before `spec.insecure` existed."""
     status = cluster.status
     if before and "security" not in before and status is not None and status.security == "Insecure":
@@ -95,7 +95,7 @@ def _marked_insecure(cluster: Cluster, before: Json) -> Iterator[Said]:
         yield "Normal", MARKED_INSECURE, f"the operator has set spec.insecure to true, {why}; the brokers do not change"
 
 
-def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _administrator(cluster: Cluster, before: Json) -> Iterator[EventText]:
     name = cluster.status.administrator if cluster.status is not None else None
     if name is not None and before.get("administrator") != name:
         yield (
@@ -105,14 +105,14 @@ def _administrator(cluster: Cluster, before: Json) -> Iterator[Said]:
         )
 
 
-def _proposal(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _proposal(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event for a new proposal to rebalance; changes to its numbers are not reported."""
     proposed = condition_of(cluster.conditions, REBALANCE_PROPOSED)
     if proposed is not None and not condition_before(before, REBALANCE_PROPOSED):
         yield "Normal", REBALANCE_PROPOSED, proposed.message
 
 
-def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _moves(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event when the last reassignment has ended."""
     moving, was = condition_of(cluster.conditions, REPLICAS_MOVING), condition_before(before, REPLICAS_MOVING)
     is_known = cluster.status is not None and cluster.status.topics is not None
@@ -120,7 +120,7 @@ def _moves(cluster: Cluster, before: Json) -> Iterator[Said]:
         yield "Normal", REPLICAS_MOVED, "all reassignments of partitions have ended"
 
 
-def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
+def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> EventText | None:
     """Return an Event if `steps` begin a reassignment and no reassignment was in progress; otherwise return None."""
     moved = {step.topic: len(step.assignments) for step in steps if isinstance(step, MoveReplicas)}
     if not moved or condition_of(cluster.conditions, REPLICAS_MOVING) is not None:
@@ -130,15 +130,17 @@ def moves_begin(cluster: Cluster, steps: Iterable[TopicStep]) -> Said | None:
     return "Normal", REPLICAS_MOVING, f"{why}partitions of these topics are being reassigned: {of_topics}"
 
 
-def _plan(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _plan(cluster: Cluster, before: Json) -> Iterator[EventText]:
     """Yield an Event when the rebalance plan that the Cluster's annotation names begins, is refused, or is done."""
     plan, was = condition_of(cluster.conditions, REBALANCING), condition_before(before, REBALANCING)
     if plan is None:
         return
     # The text of a refusal has no numbers that change with progress, so another text is another refusal.
     is_refused = plan.reason == PLAN_REFUSED
-    before_said = was.get("message", "")
-    is_another = (is_refused and plan.message != before_said) or _is_of_another_run(cluster, plan.message, before_said)
+    message_before = was.get("message", "")
+    is_another = (is_refused and plan.message != message_before) or _is_of_another_run(
+        cluster, plan.message, message_before
+    )
     if plan.reason != was.get("reason") or is_another:
         yield "Warning" if is_refused else "Normal", plan.reason, plan.message
 
@@ -152,7 +154,7 @@ def _is_of_another_run(cluster: Cluster, message: str, before: str) -> bool:
     return words in message and words not in before
 
 
-def _metadata_version(cluster: Cluster, before: Json) -> Iterator[Said]:
+def _metadata_version(cluster: Cluster, before: Json) -> Iterator[EventText]:
     had = before.get("metadataVersion")
     has = cluster.status.metadata_version if cluster.status is not None else None
     if has is not None and had is not None and has > had:
@@ -217,7 +219,7 @@ def pod_trouble(pod: Json) -> str:
         return f"{name} {why}"
     if waiting.get("reason", "") not in QUIET:
         return f"{name}: {_words(waiting)}"
-    return f"{name} is Pending: {said}" if (said := _unplaced(pod)) else _failed(pod)
+    return f"{name} is Pending: {unplaced}" if (unplaced := _unplaced(pod)) else _failed(pod)
 
 
 def _was_ready_since(pod: Json, container: Json) -> bool:
@@ -297,8 +299,8 @@ def _failed(pod: Json) -> str:
     return f"{pod['metadata']['name']}: {_words(status)}" if status.get("phase") == "Failed" else ""
 
 
-def _words(said: Json) -> str:
-    return ": ".join(filter(None, (said.get("reason"), said.get("message"))))
+def _words(state: Json) -> str:
+    return ": ".join(filter(None, (state.get("reason"), state.get("message"))))
 
 
 FAILED: Final = "FailedCreate"

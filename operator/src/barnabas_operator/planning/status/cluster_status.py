@@ -76,7 +76,7 @@ RESTARTING: Final = "Restarting"
 NO_RESTARTS: Final = "NoRestarts"
 WAITS: Final = frozenset({NOT_READY, UNDER_REPLICATED, ROLLING_PAUSED, EVICTION_REFUSED, BROKERS_UNREACHABLE})
 """The reasons for which a change of the brokers waits; none of these reasons alone makes the Cluster unready."""
-TOLD_LAST: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
+LEAST_URGENT: Final = frozenset({HOLDS_REPLICAS, CANNOT_GROW, NOT_BOUND, WAITING_FOR_ADDRESSES})
 """The reasons for which a change of the brokers may wait for hours.
 
 In the condition `Ready`, a problem that clients notice takes precedence over these reasons.
@@ -119,7 +119,7 @@ def unready(cluster: Cluster, why: Refusal | None, found: Findings, rolling: Rol
 
     `why` says what is wrong with the Cluster resource, or why the operator does not change the brokers yet.
     """
-    last = why if why is not None and why.reason in TOLD_LAST else None
+    last = why if why is not None and why.reason in LEAST_URGENT else None
     if is_fault(why):
         return Unready(why)
     bad = unserved(found.state) if found.state is not None else None
@@ -145,7 +145,7 @@ def is_fault(why: Refusal | None) -> bool:
 
     The condition `Ready` reports this problem rather than a problem that clients notice.
     """
-    return why is not None and why.reason not in WAITS | TOLD_LAST
+    return why is not None and why.reason not in WAITS | LEAST_URGENT
 
 
 def _away(cluster: Cluster, why: Refusal | None, pods: PodsState, rolling: RollingStatus | None) -> str:
@@ -326,8 +326,10 @@ def _lacking(without_room: Iterable[TopicPartition]) -> str:
     return f"; no broker has enough free space for {listed(names)}; {what_helps}" if names else ""
 
 
-def _refused(said: Sequence[str]) -> str:
-    return "".join(f"; {each}" for each in said[:1]) + (f" and {len(said) - 1} more" if len(said) > 1 else "")
+def _refused(messages: Sequence[str]) -> str:
+    return "".join(f"; {each}" for each in messages[:1]) + (
+        f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+    )
 
 
 def _described(rebalance: Rebalance) -> str:

@@ -46,7 +46,7 @@ from barnabas_operator.planning.conditions import (
     owned_by,
     owners,
 )
-from barnabas_operator.planning.object_names import Said
+from barnabas_operator.planning.object_names import EventText
 from barnabas_operator.planning.topics.replica_moves import (
     AlterConfigs,
     CreateTopic,
@@ -558,7 +558,7 @@ PARTITIONS_RAISED: Final = "PartitionsRaised"
 DRIFT_UNDONE: Final = "DriftUndone"
 
 
-def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
+def topic_events(topic: Topic, before: Json) -> Iterator[EventText]:
     """Yield an Event if the topic has got more partitions; `before` is the earlier status of the Topic as JSON."""
     had = before.get("partitions")
     count = topic.status.partitions if topic.status is not None else None
@@ -569,7 +569,7 @@ def topic_events(topic: Topic, before: Json) -> Iterator[Said]:
     yield "Normal", PARTITIONS_RAISED, f"the number of partitions rose from {had} to {count}{by_whom}"
 
 
-def drift_undone(before: Topic, step: TopicStep) -> Said | None:
+def drift_undone(before: Topic, step: TopicStep) -> EventText | None:
     """Return an Event if the step undoes config changes of another client, or None if it does not.
 
     `before` is the Topic before the step. Changes to throttle configs are not reported, because the operator makes

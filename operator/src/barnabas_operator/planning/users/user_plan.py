@@ -202,8 +202,8 @@ def describe(step: UserStep) -> str:
         case DeleteAcls(user, acls):
             return f"delete these ACLs of user {user}: {listed(acls, SHOWN_MAX)}"
         case SetQuotas(user, changes):
-            said = (f"{key}={value:g}" if value is not None else f"no {key}" for key, value in changes.items())
-            return f"set quotas of user {user}: {', '.join(said)}"
+            texts = (f"{key}={value:g}" if value is not None else f"no {key}" for key, value in changes.items())
+            return f"set quotas of user {user}: {', '.join(texts)}"
 
 
 REVOKE: Final = "barnabas.dev/revoke-password"
@@ -459,8 +459,8 @@ def possible_password(user: User, _context: UserContext) -> Refusal | None:
     authentication = user.spec.authentication
     if authentication.password is None or authentication.type.startswith("scram-"):
         return None
-    said = f"spec.authentication.password is set, but spec.authentication.type is {authentication.type}"
-    return Refusal(INVALID_SPEC, f"{said}; remove the password, or set the type to scram-sha-512")
+    problem = f"spec.authentication.password is set, but spec.authentication.type is {authentication.type}"
+    return Refusal(INVALID_SPEC, f"{problem}; remove the password, or set the type to scram-sha-512")
 
 
 def valid_acls(user: User, _context: UserContext) -> Refusal | None:

@@ -16,7 +16,7 @@ from barnabas_operator.certificates import Authority, Pem, certificates_in, is_c
 from barnabas_operator.planning.brokers.authorities import signer_first
 from barnabas_operator.planning.brokers.broker_security import PLAIN, login_of
 from barnabas_operator.planning.conditions import RESOURCE_CONFLICT, Refusal, conditions_of, time_text, utc_moment
-from barnabas_operator.planning.object_names import Said
+from barnabas_operator.planning.object_names import EventText
 from barnabas_operator.planning.users.user_plan import (
     REVOKE,
     KnownPassword,
@@ -410,7 +410,7 @@ def without_cluster(user: User, why: Refusal, now: str) -> User:
     return replace(user, status=user_status(user, why, now))
 
 
-def drift_undone(steps: Sequence[UserStep]) -> Said | None:
+def drift_undone(steps: Sequence[UserStep]) -> EventText | None:
     """Return an Event that lists the changes of another client that `steps` have undone; None without steps."""
     if not steps:
         return None
@@ -424,7 +424,7 @@ def drift_undone(steps: Sequence[UserStep]) -> Said | None:
     )
 
 
-def password_event(username: str, before: PasswordStatus, after: PasswordStatus) -> Said | None:
+def password_event(username: str, before: PasswordStatus, after: PasswordStatus) -> EventText | None:
     """Return the Event about a new password, or about the end of the previous one on request; None without either."""
     closed = "connections that used the old password were closed"
     if None not in (before.password_id, after.password_id) and _without_salt(before) != _without_salt(after):

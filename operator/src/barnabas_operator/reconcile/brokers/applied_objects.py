@@ -104,8 +104,8 @@ class ClaimsReconciler:
         generation = cluster.metadata.generation
         if self._grown is None or self._grown[0] != generation:
             wanted = claims_to_grow(cluster, claims)
-            said = await asyncio.gather(*(self._resize(cluster, name, size) for name, size in wanted.items()))
-            self._grown = generation, next(filter(None, said), None)
+            refusals = await asyncio.gather(*(self._resize(cluster, name, size) for name, size in wanted.items()))
+            self._grown = generation, next(filter(None, refusals), None)
         return self._grown[1]
 
     async def refuse_restart(
@@ -187,7 +187,7 @@ OF_CONTROLLERS: Final = "deployment.kubernetes.io/"
 DECLARED_OF_META: Final = ("labels", "annotations", "ownerReferences", "deletionTimestamp")
 
 
-class _Said(NamedTuple):
+class _Sent(NamedTuple):
     """An object as it was last sent, and the API server's answer: a refusal, or a digest of the stored object."""
 
     item: Json
@@ -213,20 +213,20 @@ class AppliedObjects:
 
     def __init__(self, api: KubeApi) -> None:
         self._api = api
-        self._said: dict[tuple[str, str], _Said] = {}
+        self._sent: dict[tuple[str, str], _Sent] = {}
         """The objects as they were last sent, by kind and name."""
         self._gone: set[tuple[str, str]] = set()
         """The applied objects that other clients have deleted, and that have not been created again yet."""
 
     def forget(self) -> None:
         """Forget the applied objects, so that all of them are applied again."""
-        self._said.clear()
+        self._sent.clear()
 
     def forget_one(self, kind: str, name: str) -> None:
         """Forget this applied object, so that it is applied again; do nothing if the object was refused as invalid."""
-        said = self._said.get((kind, name))
-        if said is not None and said.refusal is None:
-            del self._said[kind, name]
+        sent = self._sent.get((kind, name))
+        if sent is not None and sent.refusal is None:
+            del self._sent[kind, name]
 
     def object_event(self, found: Json, *, is_gone: bool) -> bool:
         """Forget an applied object that another client has changed or deleted, so that it is applied again.
@@ -234,14 +234,14 @@ class AppliedObjects:
         Returns True if `found` is such an object.
         """
         key, meta = _key(found), found["metadata"]
-        said = self._said.get(key)
-        if said is None or said.refusal is not None:
+        sent = self._sent.get(key)
+        if sent is None or sent.refusal is not None:
             return False
-        if is_gone and said.uid == meta["uid"]:
+        if is_gone and sent.uid == meta["uid"]:
             self._gone.add(key)
-        elif is_gone or int(meta["resourceVersion"]) <= said.version or _content(found) == said.content:
+        elif is_gone or int(meta["resourceVersion"]) <= sent.version or _content(found) == sent.content:
             return False
-        del self._said[key]
+        del self._sent[key]
         what = "deleted" if is_gone else "changed"
         log.info("%s: applying an object again, because another client has %s %s %s", meta["namespace"], what, *key)
         return True
@@ -258,12 +258,12 @@ class AppliedObjects:
             found = await self._api.get(item["kind"], item["metadata"]["namespace"], item["metadata"]["name"])
             if found is not None and not is_owned(cluster, found):
                 raise ObjectRefused(conflict(cluster, item, found))
-            self._said.pop(_key(item), None)  # Until the API server answers, the stored object is unknown.
+            self._sent.pop(_key(item), None)  # Until the API server answers, the stored object is unknown.
             made = await self._api.apply(item)
         except KubeRefused as error:
             raise self._refused(item, error) from error
         meta, key = made["metadata"], _key(item)
-        self._said[key] = _Said(item, None, meta["uid"], int(meta["resourceVersion"]), _content(made))
+        self._sent[key] = _Sent(item, None, meta["uid"], int(meta["resourceVersion"]), _content(made))
         self._gone.discard(key)
         return True
 
@@ -306,17 +306,17 @@ class AppliedObjects:
                 raise self._refused(item, error) from error
 
     def _is_known(self, item: Json) -> bool:
-        said = self._said.get(_key(item))
-        if said is None or said.item != item:
+        sent = self._sent.get(_key(item))
+        if sent is None or sent.item != item:
             return False
-        if said.refusal is not None:
-            raise ObjectRefused(said.refusal)
+        if sent.refusal is not None:
+            raise ObjectRefused(sent.refusal)
         return True
 
     def _refused(self, item: Json, error: KubeRefused) -> ObjectRefused:
         refusal = _refusal(item, error, is_gone=_key(item) in self._gone)
         if error.is_about_the_object:
-            self._said[_key(item)] = _Said(item, refusal)
+            self._sent[_key(item)] = _Sent(item, refusal)
         return ObjectRefused(refusal)
 
 
@@ -327,17 +327,17 @@ def _key(item: Json) -> tuple[str, str]:
 def _content(found: Json) -> bytes:
     """Return a digest of an object without its status, its managed fields, and the annotations that controllers add."""
     meta = {name: found["metadata"].get(name) for name in DECLARED_OF_META}
-    said = meta["annotations"] or {}
-    meta["annotations"] = {name: text for name, text in said.items() if not name.startswith(OF_CONTROLLERS)}
+    annotations = meta["annotations"] or {}
+    meta["annotations"] = {name: text for name, text in annotations.items() if not name.startswith(OF_CONTROLLERS)}
     body = {name: value for name, value in found.items() if name not in PASSING}
     return blake2b(json.dumps([meta, body], sort_keys=True).encode(), digest_size=16).digest()
 
 
 def _refusal(item: Json, error: KubeRefused, *, is_gone: bool) -> Refusal:
     reason = INVALID_SPEC if error.is_about_the_object else KUBERNETES_ERROR
-    said = in_declared_fields(item["kind"], error.message)
+    message = in_declared_fields(item["kind"], error.message)
     name = f"{item['kind']} {item['metadata']['name']}"
-    return Refusal(reason, f"{name} is missing and cannot be created: {said}" if is_gone else f"{name}: {said}")
+    return Refusal(reason, f"{name} is missing and cannot be created: {message}" if is_gone else f"{name}: {message}")
 
 
 class SupportingObjects:

@@ -124,7 +124,7 @@ class PodRestarts:
             return False  # Another pod has replaced the pod; the next reconciliation reads the new pod.
         event = restart_event(cluster, pod, time_text(self._clock.now_ms()))
         log.info("%s/%s: %s", namespace, cluster.metadata.name, event["message"])
-        await self._events.tell(event)
+        await self._events.send(event)
         return True
 
 
@@ -183,8 +183,8 @@ class StartDiagnosis:
             return None
         events = await self._events(cluster, {"involvedObject.kind": CLAIM, "type": "Warning"})
         failures = [event for event in events if event["reason"] == RESIZE_FAILED]
-        said = {claim.name: last_warning(claim.name, failures) for claim in growing}
-        texts = [f"{name}: {why}" for name, why in said.items() if why]
+        warnings = {claim.name: last_warning(claim.name, failures) for claim in growing}
+        texts = [f"{name}: {why}" for name, why in warnings.items() if why]
         return resize_failure(pods) or (Refusal(CANNOT_GROW, "; ".join(texts)) if texts else None)
 
     async def _of_starts(self, cluster: Cluster, slow: Collection[BrokerPod]) -> str:
@@ -221,9 +221,9 @@ class StartDiagnosis:
         return events
 
 
-TELLING: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
+AWAITED_KINDS: Final = frozenset({"Pod", "StatefulSet", "PersistentVolumeClaim", "Service"})
 """The kinds whose events cause a reconciliation, because brokers may wait for a pod, a claim or a Service."""
-MADE_ANEW: Final = Refusal(
+RECREATED: Final = Refusal(
     NOT_READY, "waiting for Kubernetes to delete the StatefulSet; a new StatefulSet takes over its pods"
 )
 
@@ -278,7 +278,7 @@ class BrokerReconciler:
 
         An object that another client has changed or deleted is applied again in that reconciliation.
         """
-        return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in TELLING
+        return self._objects.object_event(found, is_gone=is_gone) or found["kind"] in AWAITED_KINDS
 
     async def advance(self, cluster: Cluster, state: ClusterState | None) -> BrokersOutcome:
         """Apply the brokers' Kubernetes objects; then take at most one step: start, restart or remove brokers.
@@ -314,7 +314,7 @@ class BrokerReconciler:
         if is_new:
             pods = (await gather_pods(self._api, cluster, self._nodes)).at_stage(stage)
         if pods.broker_set is None or pods.broker_set.is_ending:
-            return BrokersOutcome(pods, refused or MADE_ANEW)
+            return BrokersOutcome(pods, refused or RECREATED)
         await self._garbage.remove(cluster, pods, state)
         await self._claims.label(cluster, pods)
         await self._claims.discard(cluster, pods)

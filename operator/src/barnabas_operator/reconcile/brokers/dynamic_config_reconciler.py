@@ -80,7 +80,7 @@ class DynamicConfigReconciler:
                 )
         self._set_about = about
 
-    async def look_for_strays(self, cluster: Cluster, state: ClusterState) -> None:
+    async def find_strays(self, cluster: Cluster, state: ClusterState) -> None:
         """Ask the brokers for stray logs, but only if a broker has started or stopped, or `forget` was called."""
         alive = frozenset(state.racks)
         if alive != self._asked:

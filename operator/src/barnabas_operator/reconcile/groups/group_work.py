@@ -156,9 +156,9 @@ class LagScaling:
         after = await self._scales.scale(known.target, known.scale, decided.replicas)
         if isinstance(after, Refusal):
             return after
-        said = scaled(known.target, known.scale.replicas, decided)
-        log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, said[2])
-        await self._events.tell(kube_event(group, *said, self._stamp()))
+        event = scaled(known.target, known.scale.replicas, decided)
+        log.info("ConsumerGroup %s/%s: %s", group.metadata.namespace, group.metadata.name, event[2])
+        await self._events.send(kube_event(group, *event, self._stamp()))
         return known._replace(scale=after)
 
     def _stamp(self) -> str:

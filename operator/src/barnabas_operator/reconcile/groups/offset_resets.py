@@ -36,7 +36,7 @@ from barnabas_operator.planning.groups.reset_step import (
     Over,
     Plan,
     Remember,
-    ResetLook,
+    ResetState,
     Scale,
     Stop,
     next_step,
@@ -77,7 +77,7 @@ CHANGES: Final = Refusal(KUBERNETES_ERROR, "other clients keep changing the work
 class ResetTargets:
     """The workloads in one namespace that offset resets scale.
 
-    Every method may raise KubeUnreachable. `look` may also raise KubeRefused.
+    Every method may raise KubeUnreachable. `read` may also raise KubeRefused.
     """
 
     def __init__(self, api: KubeApi, namespace: str, clock: Clock) -> None:
@@ -85,7 +85,7 @@ class ResetTargets:
         self._events = EventWriter(api)
         self._clock = clock
 
-    async def look(
+    async def read(
         self,
         group: ConsumerGroup,
         reset: Reset | None,
@@ -93,7 +93,7 @@ class ResetTargets:
         described: GroupDescription,
         *,
         is_on_hold: bool = False,
-    ) -> ResetLook:
+    ) -> ResetState:
         """Return the state of the reset, with the replicas of the workload that `spec.scaling.target` names."""
         target = group.spec.scaling.target if group.spec.scaling is not None else None
         scale = await self._scales.read(target) if target is not None else None
@@ -101,14 +101,14 @@ class ResetTargets:
         name, group_id = group.metadata.name, group.group_id
         done_at, begun = (known.done_at, known.group_epoch) if known is not None else (None, None)
         is_share = group.spec.type == "share"
-        return ResetLook(name, group_id, reset, done_at, described, target, scale, now, is_on_hold, is_share, begun)
+        return ResetState(name, group_id, reset, done_at, described, target, scale, now, is_on_hold, is_share, begun)
 
-    async def take(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
+    async def take(self, group: ConsumerGroup, state: ResetState, step: Remember | Scale) -> Stop | None:
         """Scale or annotate the target workload; return why the reset has to stop, or None.
 
         None means that this method or another client has changed the workload; the caller must read the workload again.
         """
-        target, seen = look.target, look.scale
+        target, seen = state.target, state.scale
         assert target is not None
         assert isinstance(seen, TargetScale)
         try:
@@ -129,8 +129,10 @@ class ResetTargets:
             step,
         )
         if isinstance(step, Scale):
-            said = f"scaled {named(target)} from {seen.replicas} to {step.replicas} for a reset of the group's offsets"
-            await self._events.tell(kube_event(group, "Normal", SCALED, said, time_text(self._clock.now_ms())))
+            message = (
+                f"scaled {named(target)} from {seen.replicas} to {step.replicas} for a reset of the group's offsets"
+            )
+            await self._events.send(kube_event(group, "Normal", SCALED, message, time_text(self._clock.now_ms())))
         return None
 
     async def give_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
@@ -146,11 +148,11 @@ class ResetTargets:
 
     async def _given_back(self, group: ConsumerGroup, reset: Reset | None) -> Refusal | None:
         for _ in range(STEPS_MAX):
-            look = await self.look(group, reset, None, GroupDescription(), is_on_hold=True)
-            step = next_step(look)
+            state = await self.read(group, reset, None, GroupDescription(), is_on_hold=True)
+            step = next_step(state)
             if not isinstance(step, Remember | Scale):
                 return None
-            stopped = await self.take(group, look, step)
+            stopped = await self.take(group, state, step)
             if stopped is not None:
                 return stopped.why
         return CHANGES
@@ -188,22 +190,22 @@ class OffsetResets:
             return WorkStatus()
         known = known_reset(group)
         for _ in range(STEPS_MAX):
-            look = await self._look(group, group.spec.offsets.reset, known)
-            step = next_step(look)
+            state = await self._read_state(group, group.spec.offsets.reset, known)
+            step = next_step(state)
             if isinstance(step, Plan):
-                return await self._dry_run(group, look)
+                return await self._dry_run(group, state)
             if isinstance(step, Begin):
-                return reset_begun(group, step.epoch, self._stamp(), holds_target=look.holds_target)
+                return reset_begun(group, step.epoch, self._stamp(), holds_target=state.holds_target)
             end: Over | Done | Stop | None
             if isinstance(step, Commit):
-                done, end = await self._commit(group, look)
+                done, end = await self._commit(group, state)
                 known = done or known
             elif isinstance(step, Remember | Scale):
-                end = await self._scale(group, look, step)
+                end = await self._scale(group, state, step)
             else:
                 end = step
             if end is not None:
-                return self._status_after(group, look, end, known)
+                return self._status_after(group, state, end, known)
         return reset_refused(group, CHANGES, self._stamp(), holds_target=True)
 
     async def end(self, group: ConsumerGroup) -> Refusal | None:
@@ -218,86 +220,86 @@ class OffsetResets:
             return refusal
         return still_active(group, "members") if refused.has_members else Refusal(KAFKA_ERROR, str(refused))
 
-    async def _look(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetLook:
+    async def _read_state(self, group: ConsumerGroup, reset: Reset | None, known: ResetStatus | None) -> ResetState:
         """Return the state of the reset, of the group, and of the workload that `spec.scaling.target` names."""
         described = GroupDescription()
         if reset is not None and (known is None or known.done_at is None):
             described = await blocking(lambda: self._admin().describe([group.group_id]).groups[group.group_id])
-        return await self._targets.look(group, reset, known, described)
+        return await self._targets.read(group, reset, known, described)
 
-    async def _dry_run(self, group: ConsumerGroup, look: ResetLook) -> WorkStatus:
-        plan = await self._plan(look)
+    async def _dry_run(self, group: ConsumerGroup, state: ResetState) -> WorkStatus:
+        plan = await self._plan(state)
         if isinstance(plan, Refusal):
             return reset_refused(group, plan, self._stamp(), holds_target=False)
         return reset_planned(group, plan, self._stamp())
 
-    async def _plan(self, look: ResetLook) -> ResetPlan | Refusal:
-        reset = look.reset
+    async def _plan(self, state: ResetState) -> ResetPlan | Refusal:
+        reset = state.reset
         assert reset is not None
-        return await blocking(lambda: plan_now(self._admin(), reset, look.group_id, look.now))
+        return await blocking(lambda: plan_now(self._admin(), reset, state.group_id, state.now))
 
-    async def _commit(self, group: ConsumerGroup, look: ResetLook) -> tuple[ResetStatus | None, Stop | None]:
+    async def _commit(self, group: ConsumerGroup, state: ResetState) -> tuple[ResetStatus | None, Stop | None]:
         """Commit the offsets of the reset; return the reset's new status, and the reason of a refusal or None.
 
         Return None and None if the group or the target workload has changed; the caller must then read both again.
         After a refusal of the brokers the reset of a share group begins again, because some offsets may be altered.
         """
-        reset = look.reset
+        reset = state.reset
         assert reset is not None
-        plan, refused = await blocking(self._commit_now, look, reset)
+        plan, refused = await blocking(self._commit_now, state, reset)
         if plan is None:
             return None, None
         if isinstance(plan, Refusal):
-            return None, await self._without_plan(group, look, plan)
+            return None, await self._without_plan(group, state, plan)
         if refused is None:
             self._log(group, f"the reset {reset.id} has been carried out: {plan}")
             return plan.status(reset.id, self._stamp()), None
         self._log(group, f"the brokers refused the reset {reset.id}: {refused}")
         if refused.has_members:
             return None, None
-        begins_again = ResetStatus(id=reset.id) if look.begun_epoch is not None else None
-        return begins_again, await self._without_plan(group, look, Refusal(KAFKA_ERROR, str(refused)))
+        begins_again = ResetStatus(id=reset.id) if state.begun_epoch is not None else None
+        return begins_again, await self._without_plan(group, state, Refusal(KAFKA_ERROR, str(refused)))
 
-    async def _without_plan(self, group: ConsumerGroup, look: ResetLook, why: Refusal) -> Stop | None:
-        step = without_plan(look, why)
-        return await self._scale(group, look, step) if isinstance(step, Remember) else step
+    async def _without_plan(self, group: ConsumerGroup, state: ResetState, why: Refusal) -> Stop | None:
+        step = without_plan(state, why)
+        return await self._scale(group, state, step) if isinstance(step, Remember) else step
 
-    def _commit_now(self, look: ResetLook, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
+    def _commit_now(self, state: ResetState, reset: Reset) -> tuple[ResetPlan | Refusal | None, Refused | None]:
         """Plan and commit the reset; return the plan and the brokers' refusal. Call this method in a thread.
 
         The plan is None if an earlier commit, whose response was lost, has already carried out the reset.
         """
         admin = self._admin()
-        described = reset_descriptions(admin, reset, look.group_id)
-        group = described.groups[look.group_id]
-        done, epoch = resets_of(group), share_epoch(group, is_declared=look.is_declared_share)
-        if reset.id in done or (not group.problem and epoch != look.begun_epoch):
+        described = reset_descriptions(admin, reset, state.group_id)
+        group = described.groups[state.group_id]
+        done, epoch = resets_of(group), share_epoch(group, is_declared=state.is_declared_share)
+        if reset.id in done or (not group.problem and epoch != state.begun_epoch):
             return None, None
         mark = reset_mark(reset.id, done)
-        plan = plan_of(admin, reset, look.group_id, described, look.now)
+        plan = plan_of(admin, reset, state.group_id, described, state.now)
         if isinstance(plan, Refusal):
             return plan, None
-        too_large = refuse_size(plan, look.group_id, mark)
+        too_large = refuse_size(plan, state.group_id, mark)
         if too_large is not None:
             return too_large, None
         if epoch is not None:
-            return plan, admin.alter_start_offsets(look.group_id, {each.partition: each.to for each in plan.moves})
+            return plan, admin.alter_start_offsets(state.group_id, {each.partition: each.to for each in plan.moves})
         offsets = {each.partition: Committed(each.to, metadata=mark) for each in plan.moves}
-        return plan, admin.commit(look.group_id, offsets)
+        return plan, admin.commit(state.group_id, offsets)
 
-    async def _scale(self, group: ConsumerGroup, look: ResetLook, step: Remember | Scale) -> Stop | None:
+    async def _scale(self, group: ConsumerGroup, state: ResetState, step: Remember | Scale) -> Stop | None:
         """Scale or annotate the target workload; return why the reset has to stop, or None if it can go on.
 
         The workload is not annotated if the reset would be refused.
         """
-        in_vain = await self._refusal_before(look, step) if isinstance(step, Remember) else None
-        return Stop(in_vain) if in_vain is not None else await self._targets.take(group, look, step)
+        in_vain = await self._refusal_before(state, step) if isinstance(step, Remember) else None
+        return Stop(in_vain) if in_vain is not None else await self._targets.take(group, state, step)
 
-    async def _refusal_before(self, look: ResetLook, step: Remember) -> Refusal | None:
+    async def _refusal_before(self, state: ResetState, step: Remember) -> Refusal | None:
         """Check, before the target is scaled down, whether the reset would be refused; return the reason, or None."""
         if step.before is None or step.before.gave_up:
             return None
-        plan = await self._plan(look)
+        plan = await self._plan(state)
         return plan if isinstance(plan, Refusal) else None
 
     async def hold(self, group: ConsumerGroup, why: str) -> WorkStatus:
@@ -305,11 +307,11 @@ class OffsetResets:
 
         Sends no request to brokers. The next reconciliation of the group begins the reset again.
         """
-        said = condition_of(group.conditions, OFFSETS_RESET)
+        reset = condition_of(group.conditions, OFFSETS_RESET)
         if may_hold_target(group):
             refusal = await self._targets.give_back(group, group.spec.offsets.reset)
-            said = on_hold(group, refusal, why, self._stamp())
-        return WorkStatus(conditions=(said,) if said is not None else ())
+            reset = on_hold(group, refusal, why, self._stamp())
+        return WorkStatus(conditions=(reset,) if reset is not None else ())
 
     async def clean_up(self, group: ConsumerGroup) -> Refusal | None:
         """Scale up the workload that a reset of this group scaled down; return why this failed, or None."""
@@ -340,12 +342,12 @@ class OffsetResets:
     def _status_after(
         self,
         group: ConsumerGroup,
-        look: ResetLook,
+        state: ResetState,
         end: Over | Done | Stop,
         known: ResetStatus | None,
     ) -> WorkStatus:
         if isinstance(end, Stop):
-            refused = reset_refused(group, end.why, self._stamp(), holds_target=look.holds_target)
+            refused = reset_refused(group, end.why, self._stamp(), holds_target=state.holds_target)
             return replace(refused, reset=known)
         reset = group.spec.offsets.reset
         if isinstance(end, Over) or reset is None:

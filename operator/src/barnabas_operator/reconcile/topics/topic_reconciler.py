@@ -205,7 +205,7 @@ class TopicReconciler(DirectReconciler[Topic]):
         declared = await self._with_finalizers(declared, bodies)
         wanted = DesiredState(cluster, tuple(declared), tuple(ending), named=self._named(cluster))
         outcome = await self._steps(wanted, seen)
-        await self._tell(cluster, declared, outcome)
+        await self._send_events(cluster, declared, outcome)
         after = outcome.wanted
         await self._take_back(outcome, await self._write_statuses((*after.topics, *after.removed), bodies))
         await self._release_others(ending, after.removed, bodies)
@@ -218,16 +218,16 @@ class TopicReconciler(DirectReconciler[Topic]):
         body = self._found(MAINTENANCE_JOB.name).get(name)
         return named_rebalance(name, readable_part(MaintenanceJob, body) if body is not None else None)
 
-    async def _tell(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
+    async def _send_events(self, cluster: Cluster, declared: Iterable[Topic], outcome: Outcome) -> None:
         moves = moves_begin(cluster, outcome.done)
         if moves is not None:
-            await self._events.tell(kube_event(cluster, *moves, self._now()))
+            await self._events.send(kube_event(cluster, *moves, self._now()))
         by_name = {topic.topic_name: topic for topic in declared}
         for step in outcome.done:
             topic = by_name.get(step.topic)
-            said = drift_undone(topic, step) if topic is not None else None
-            if topic is not None and said is not None:
-                await self._events.tell(kube_event(topic, *said, self._now()))
+            event = drift_undone(topic, step) if topic is not None else None
+            if topic is not None and event is not None:
+                await self._events.send(kube_event(topic, *event, self._now()))
 
     async def _take_back(self, outcome: Outcome, gone: Collection[Topic]) -> None:
         """Delete topics that were created for a resource whose deletion another operator has carried out."""

@@ -18,7 +18,7 @@ from barnabas_operator.planning.conditions import (
     time_text,
     with_problem,
 )
-from barnabas_operator.planning.object_names import Said, bootstrap_name, kube_event
+from barnabas_operator.planning.object_names import EventText, bootstrap_name, kube_event
 from barnabas_operator.planning.users.user_plan import (
     ClusterUsers,
     UserContext,
@@ -68,7 +68,7 @@ RefusedSteps = dict[str, tuple[UserStep, StepRefused]]
 class UserBrokers(NamedTuple):
     """The requests to brokers about users. Both functions raise ClusterUnreachable."""
 
-    look: Callable[[], Awaitable[ClusterUsers]]
+    read: Callable[[], Awaitable[ClusterUsers]]
     apply: Callable[[Sequence[UserStep]], Awaitable[RefusedSteps]]
 
 
@@ -78,7 +78,7 @@ class UserOutcome(NamedTuple):
     user: User
     drift: tuple[UserStep, ...] = ()
     """The steps that restored the user in Kafka after other clients had changed the user."""
-    password_event: Said | None = None
+    password_event: EventText | None = None
     """The Event about a new password, or about the end of the previous one."""
 
 
@@ -120,7 +120,7 @@ class UsersWork:
         `bootstrap` is the clients' bootstrap address while the Cluster's status has none.
         """
         has_rights = cluster.spec.authorization is not None
-        context = UserContext(await self._brokers.look(), self._reserved, has_rights)
+        context = UserContext(await self._brokers.read(), self._reserved, has_rights)
         owned = owners(declared, lambda user: user.username)
         brokers_authority, clients_authority, problem = "", None, None
         try:
@@ -244,21 +244,21 @@ class UserReconciler(DirectReconciler[User]):
         for line in outcome.done:
             log.info("%s/%s: %s", cluster.metadata.namespace, cluster.metadata.name, line)
         await self._write_statuses((*(each.user for each in outcome.declared), *outcome.kept), bodies)
-        await self._tell(outcome.declared)
+        await self._send_events(outcome.declared)
 
     def _brokers(self, cluster: Cluster) -> UserBrokers:
-        async def look() -> ClusterUsers:
+        async def read() -> ClusterUsers:
             return await blocking(lambda: self._connected(cluster).users())
 
         async def apply(steps: Sequence[UserStep]) -> RefusedSteps:
             return await blocking(lambda: self._connected(cluster).apply_to_users(steps))
 
-        return UserBrokers(look, apply)
+        return UserBrokers(read, apply)
 
-    async def _tell(self, outcomes: Iterable[UserOutcome]) -> None:
+    async def _send_events(self, outcomes: Iterable[UserOutcome]) -> None:
         for outcome in outcomes:
-            for said in filter(None, (drift_undone(outcome.drift), outcome.password_event)):
-                await self._events.tell(kube_event(outcome.user, *said, self._now()))
+            for event in filter(None, (drift_undone(outcome.drift), outcome.password_event)):
+                await self._events.send(kube_event(outcome.user, *event, self._now()))
 
 
 def _parts(users: Sequence[User]) -> Iterator[Sequence[User]]:

@@ -449,11 +449,11 @@ class KubernetesSecrets:
 
     async def follow(self) -> AsyncIterator[Secrets]:
         """Yield the changes since the last `read`, and later changes, until `close` is called."""
-        heard: asyncio.Queue[Secrets | StoreUnavailable] = asyncio.Queue()
-        tasks = [asyncio.ensure_future(self._follow_one(shard, heard)) for shard in range(len(self._names))]
+        received: asyncio.Queue[Secrets | StoreUnavailable] = asyncio.Queue()
+        tasks = [asyncio.ensure_future(self._follow_one(shard, received)) for shard in range(len(self._names))]
         try:
             while True:
-                changes = await heard.get()
+                changes = await received.get()
                 if self._closed:
                     return
                 if isinstance(changes, StoreUnavailable):
@@ -464,16 +464,16 @@ class KubernetesSecrets:
             for task in tasks:
                 task.cancel()
 
-    async def _follow_one(self, shard: int, heard: asyncio.Queue[Secrets | StoreUnavailable]) -> None:
+    async def _follow_one(self, shard: int, received: asyncio.Queue[Secrets | StoreUnavailable]) -> None:
         try:
             while True:
                 found = await self._get(self._names[shard])
-                heard.put_nowait(self._see(shard, found))
+                received.put_nowait(self._see(shard, found))
                 with contextlib.suppress(HistoryCompacted):
                     async for seen in self._watch(self._names[shard], found):
-                        heard.put_nowait(self._see(shard, seen))
+                        received.put_nowait(self._see(shard, seen))
         except StoreUnavailable as error:
-            heard.put_nowait(error)
+            received.put_nowait(error)
 
     async def _watch(self, name: str, found: SecretObject | None) -> AsyncIterator[SecretObject | None]:
         """Yield a Secret after each change, or None after its deletion, until the server ends the watch."""

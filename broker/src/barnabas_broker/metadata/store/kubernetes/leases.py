@@ -301,14 +301,14 @@ class LeaseWatch:
         self._see = see
         self._observations = observations
         self._clock = clock
-        self._heard_at_ms: int | None = None
+        self._received_at_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
 
     def is_current(self) -> bool:
         """True if the watch has received an event within CURRENT_MS. The first call starts the watch."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        return self._heard_at_ms is not None and monotonic_ms(self._clock) < self._heard_at_ms + CURRENT_MS
+        return self._received_at_ms is not None and monotonic_ms(self._clock) < self._received_at_ms + CURRENT_MS
 
     async def close(self) -> None:
         """End the watch, and wait for its task."""
@@ -327,7 +327,7 @@ class LeaseWatch:
                 if str(error) != why:
                     log.warning("the leases cannot be watched, so the broker lists them instead: %s", error)
                 why = str(error)
-            self._heard_at_ms = None
+            self._received_at_ms = None
             await asyncio.sleep(RETRY_S)
 
     async def _follow(self, revision: str) -> str:
@@ -340,15 +340,15 @@ class LeaseWatch:
             "timeoutSeconds": str(WATCH_S),
         }
         async for lines in self._api.stream(self._path, query):
-            revision = self._hear(lines) or revision
+            revision = self._receive(lines) or revision
         return revision
 
-    def _hear(self, lines: Sequence[bytes]) -> str:
+    def _receive(self, lines: Sequence[bytes]) -> str:
         revision = ""
         for line in filter(None, lines):
             kind, found = parse_event(line, lambda kind, found: (kind, _LEASES.decode(found)))
             revision = found.metadata.resource_version
             if kind != "BOOKMARK":
                 self._observations.see_one(found, is_gone=kind == "DELETED")
-            self._heard_at_ms = monotonic_ms(self._clock)
+            self._received_at_ms = monotonic_ms(self._clock)
         return revision

@@ -23,7 +23,7 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from barnabas_broker.app.supervision import Chore, in_thread
+from barnabas_broker.app.supervision import PeriodicTask, in_thread
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.log_ends import HeldLog, LogEnds
@@ -174,7 +174,7 @@ REMOVED_AT_ONCE: Final = 100
 """The maximum number of files that one call in a thread removes, so that the supervisor sees progress in between."""
 
 
-class LogChores:
+class LogTasks:
     """The periodic tasks for the logs of one log manager; `spawn` starts a coroutine as a task."""
 
     def __init__(
@@ -192,7 +192,7 @@ class LogChores:
         self._reads_logs = False
         """True while a thread reads whole logs, which takes long if the logs are large."""
 
-    def table(self, config: BrokerConfig) -> list[Chore]:
+    def table(self, config: BrokerConfig) -> list[PeriodicTask]:
         """Return the periodic tasks for the logs."""
         checkpoint_ms = min(
             config.log_flush_offset_checkpoint_interval_ms,
@@ -203,18 +203,18 @@ class LogChores:
         retention_s = config.log_retention_check_interval_ms / 1000
         expiry_s = config.producer_id_expiration_check_interval_ms / 1000
         return [
-            Chore("retention", retention_s, self.enforce_retention, min(first_s, retention_s)),
+            PeriodicTask("retention", retention_s, self.enforce_retention, min(first_s, retention_s)),
             *self._in_each("checkpoints", checkpoint_ms / 1000, self.checkpoint),
             *self._in_each("flushes", FLUSH_CHECK_S, self.flush),
             *self._in_each("topic ids", FLUSH_CHECK_S, self.sync_topic_ids),
-            Chore("trash", TRASH_CHECK_S, self.empty_trash),
-            Chore("disks", DISK_CHECK_S, self.look_at_disks, lasts=lambda: self._reads_logs),
-            Chore("producer ids", expiry_s, self.expire_producers),
+            PeriodicTask("trash", TRASH_CHECK_S, self.empty_trash),
+            PeriodicTask("disks", DISK_CHECK_S, self.check_disks, lasts=lambda: self._reads_logs),
+            PeriodicTask("producer ids", expiry_s, self.expire_producers),
         ]
 
-    def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[Chore]:
+    def _in_each(self, name: str, period_s: float, run: Callable[[LogDir], Awaitable[None]]) -> list[PeriodicTask]:
         """Return a periodic task for each log dir, so that a hanging disk delays only the task of its own log dir."""
-        return [Chore(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
+        return [PeriodicTask(f"{name} of {each.path}", period_s, partial(run, each)) for each in self._logs.log_dirs]
 
     async def enforce_retention(self) -> None:
         """Delete segments that exceed retention by time or size, or lie below the log start offset.
@@ -280,13 +280,13 @@ class LogChores:
             for some in slices(here, lambda _: 1, REMOVED_AT_ONCE, REMOVED_AT_ONCE):
                 await in_thread(self._threads_of(log_dir), partial(self._logs.remove_files, some))
 
-    async def look_at_disks(self) -> None:
+    async def check_disks(self) -> None:
         """Take failed log dirs offline, and bring repaired log dirs back online."""
         online = [each for each in self._logs.log_dirs if each.is_online]
         checks = [in_thread(self._threads_of(each), each.problems) for each in online]
         for error in chain.from_iterable(await asyncio.gather(*checks)):
             self._replicas.failures.log_dir_failed(error)
-        self._replicas.failures.look_at_full_dirs()
+        self._replicas.failures.check_full_dirs()
         if not self._replicas.failures.are_going_offline:
             failed_dirs = [each for each in self._logs.log_dirs if not each.is_online]
             is_back = bool(failed_dirs) and await self._probe(failed_dirs)
@@ -315,7 +315,7 @@ class LogChores:
         return each.high_watermark if partition is not None and partition.log is each else None
 
 
-TOLD_S: Final = 300.0
+REPORT_S: Final = 300.0
 """The seconds between two reports of all log ends."""
 LEADERLESS_S: Final = 2.0
 """The seconds between checks whether a partition has lost its leader; if so, the broker reports its log ends."""
@@ -333,17 +333,17 @@ class LogEndReports:
         self.admitted = self._log_ends.admitted
         self._broker_id = broker_id
         self._strays = logs.strays
-        self._strays_told = 0
+        self._strays_reported = 0
         self._leaderless: dict[str, frozenset[int]] = {}
         """The partitions of this broker that have no leader, by topic."""
         self._is_due = False
         image.subscribe(self._image_changed)
 
-    def chores(self) -> list[Chore]:
+    def periodic_tasks(self) -> list[PeriodicTask]:
         """Return the periodic tasks that report this broker's log end offsets to the controller."""
         return [
-            Chore("log ends", TOLD_S, self.tell),
-            Chore("reports of log ends of partitions without a leader", LEADERLESS_S, self.tell_of_leaderless),
+            PeriodicTask("log ends", REPORT_S, self.report),
+            PeriodicTask("reports of log ends of partitions without a leader", LEADERLESS_S, self.report_leaderless),
         ]
 
     def _image_changed(self, change: ImageChange) -> None:
@@ -359,20 +359,20 @@ class LogEndReports:
         states = enumerate(topic.partitions)
         return frozenset(n for n, state in states if state.leader == NO_LEADER and self._broker_id in state.replicas)
 
-    async def tell_of_leaderless(self) -> None:
+    async def report_leaderless(self) -> None:
         """Report the log ends to the controller if a report is necessary.
 
         That is so if a partition has lost its leader or the number of stray logs has changed since the last call.
         """
-        if self._is_due or self._strays_told != len(self._strays):
-            self._strays_told = len(self._strays)
+        if self._is_due or self._strays_reported != len(self._strays):
+            self._strays_reported = len(self._strays)
             self._is_due = False
-            await self.tell()
+            await self.report()
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Report the log ends; if the metadata store does not respond, the log ends are reported again later."""
         try:
-            await self._log_ends.tell()
+            await self._log_ends.report()
         except StoreUnavailable as error:
             log.warning("the broker cannot report its log ends, because the metadata store does not respond: %s", error)
 

@@ -10,8 +10,8 @@ from barnabas_operator.kube.api import KubeUnreachable
 from barnabas_operator.planning.cluster_state import ClusterState
 from barnabas_operator.planning.object_names import driver_name
 from barnabas_operator.reconcile.cluster_worker import RECONCILERS
-from barnabas_operator.reconcile.groups.group_looker import GroupLooker
-from barnabas_operator.reconcile.reconcile_parts import LookWorker
+from barnabas_operator.reconcile.groups.group_poller import GroupPoller
+from barnabas_operator.reconcile.reconcile_parts import PollWorker
 from barnabas_operator.reconcile.worker_environment import FINALIZER, Seen
 from barnabas_operator.resources.kind import JsonObject
 from harness.deadline import PATIENCE_S
@@ -65,9 +65,9 @@ async def test_a_failed_look_at_groups_leaves_no_request_in_progress(connection:
         api.put(resource("ConsumerGroup", name, goes=True, held=True, cluster="one", deletionPolicy="Retain"))
     api.refuse = lambda _, path, __: KubeUnreachable("away") if path.endswith("/unheard") else None
     environment = looking(api, SETTINGS, ManualLoopClock())
-    worker = LookWorker(environment, GroupLooker(environment, LooksMemory()))
+    worker = PollWorker(environment, GroupPoller(environment, LooksMemory()))
     worker.rest(environment.found("ConsumerGroup"), "the Cluster is paused")
-    running = asyncio.create_task(worker.look())
+    running = asyncio.create_task(worker.poll())
     async with asyncio.timeout(PATIENCE_S):
         await api.is_asked.wait()
     for _ in range(10):

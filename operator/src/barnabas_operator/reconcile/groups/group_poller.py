@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from barnabas_kafka.connection import ClusterUnreachable, connected_client
 from barnabas_kafka.security import IN_CLEAR, Credentials
-from barnabas_operator.kafka.group_admin import GroupLooks, Looked
+from barnabas_operator.kafka.group_admin import GroupReader, ObservedGroups
 from barnabas_operator.kube.api import KubeRefused
 from barnabas_operator.planning.conditions import (
     CLUSTER_NOT_READY,
@@ -26,7 +26,7 @@ from barnabas_operator.planning.groups.group_status import is_worth_a_write, nee
 from barnabas_operator.planning.rules_of_kinds import has_news, may_go, why_waiting
 from barnabas_operator.reconcile.groups.group_work import GroupWork
 from barnabas_operator.reconcile.groups.offset_resets import GroupEnvironment, give_back_target
-from barnabas_operator.reconcile.reconcile_parts import Looker, Pace, PacedStatuses, blocking
+from barnabas_operator.reconcile.reconcile_parts import Pace, PacedStatuses, Poller, blocking
 from barnabas_operator.reconcile.worker_environment import (
     Bodies,
     ParsedResources,
@@ -83,27 +83,27 @@ AWAY_S: Final = 30.0
 """The time for which a group that cannot be read keeps its last status, for example while the coordinator restarts."""
 BUSY_S_MIN: Final = 2.0
 """The shortest pause between reconciliations while, for example, a reset waits until the group has no members."""
-PATIENCE_LOOKS: Final = 4
-"""The number of intervals (GROUP_LOOK_SECONDS) without progress after which a group counts as stalled or stopped."""
+PATIENCE_POLLS: Final = 4
+"""The number of intervals (GROUP_POLL_SECONDS) without progress after which a group counts as stalled or stopped."""
 PACE: Final = Pace(is_worth_a_write, every_s=60.0, at_once_max=30)
 
 
-class Looks(Protocol):
+class ReadsGroups(Protocol):
     """The interface for reading groups from the brokers."""
 
-    def look(self, connected: Callable[[], Any], group_ids: Collection[str]) -> Looked:
+    def read(self, connected: Callable[[], Any], group_ids: Collection[str]) -> ObservedGroups:
         """Read these groups with the client that `connected` returns; the call blocks.
 
         Raises ClusterUnreachable if no broker answers.
         """
 
 
-class GroupLooker(Looker):
+class GroupPoller(Poller):
     """The reconciler of the ConsumerGroups of one Cluster, which a background worker calls."""
 
     kind = CONSUMER_GROUP.name
 
-    def __init__(self, environment: ReconcilerEnvironment, looks: Looks) -> None:
+    def __init__(self, environment: ReconcilerEnvironment, reader: ReadsGroups) -> None:
         worker_environment = environment.worker_environment
         self._key: Final = environment.key
         self._settings: Final = worker_environment.settings
@@ -114,7 +114,7 @@ class GroupLooker(Looker):
         self._client: Final = GroupClient(self._bootstrap, lambda: self._access)
         self._prove: Final = worker_environment.prove
         self._access: Credentials = IN_CLEAR
-        self._looks: Final = looks
+        self._reader: Final = reader
         self._work: Final = GroupWork(
             GroupEnvironment(
                 worker_environment.api,
@@ -127,7 +127,7 @@ class GroupLooker(Looker):
         self._read: Final = ParsedResources(ConsumerGroup)
         self._cluster: Cluster | None = None
         self._before: Mapping[str, ConsumerGroupStatus | None] = {}
-        self._heard_at: dict[str, float] = {}
+        self._read_at: dict[str, float] = {}
         """The monotonic time when each group was last read, by name of the ConsumerGroup.
 
         Before a group is read for the first time, this is the time when the ConsumerGroup was first seen.
@@ -146,20 +146,20 @@ class GroupLooker(Looker):
         """Scale up the workload that a reset of this ConsumerGroup scaled down."""
         await give_back_target(self._api, self._clock, body)
 
-    def look_failed(self) -> None:
-        """Close the connection after any error, so that the next call of `look` connects again."""
+    def poll_failed(self) -> None:
+        """Close the connection after any error, so that the next call of `poll` connects again."""
         self._client.drop()
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the seconds to wait before the next call of `look`: at least `took_s`, which the last call took."""
-        every_s = self._settings.group_look_s
+        """Return the seconds to wait before the next call of `poll`: at least `took_s`, which the last call took."""
+        every_s = self._settings.group_poll_s
         return max(took_s, min(every_s, BUSY_S_MIN) if is_busy else every_s - took_s)
 
     def _bootstrap(self) -> str:
         assert self._cluster is not None, "the operator must read the Cluster before it reads the Cluster's groups"
         return self._settings.bootstrap_of(self._cluster)
 
-    async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
+    async def poll(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all groups once; return True if the next call must come soon."""
         self._cluster = cluster
         self._statuses.begin()
@@ -184,7 +184,7 @@ class GroupLooker(Looker):
 
     def _note_first_seen(self, groups: Iterable[ConsumerGroup]) -> None:
         names, now_s = [group.metadata.name for group in groups], self._clock.monotonic_s()
-        self._heard_at = {name: self._heard_at.get(name, now_s) for name in names}
+        self._read_at = {name: self._read_at.get(name, now_s) for name in names}
         self._work.forget(names)
 
     async def _bring(self, cluster: Cluster, groups: Sequence[ConsumerGroup], bodies: Bodies) -> bool:
@@ -197,31 +197,33 @@ class GroupLooker(Looker):
         are_left = await all_ended(self._end(group, bodies, self._work.end(group, owned.keys())) for group in ending)
         return is_busy or any(are_left)
 
-    async def _look(self, groups: Iterable[ConsumerGroup]) -> Looked:
+    async def _read_groups(self, groups: Iterable[ConsumerGroup]) -> ObservedGroups:
         group_ids = {group.group_id for group in groups}
         if not group_ids:
-            return Looked({}, "")
+            return ObservedGroups({}, "")
         assert self._cluster is not None, "the operator must read the Cluster before it reads the Cluster's groups"
         try:
             self._access = await broker_access(self._api, self._cluster, self._prove)
-            return await blocking(lambda: self._looks.look(self._client.connected, group_ids))
+            return await blocking(lambda: self._reader.read(self._client.connected, group_ids))
         except ClusterUnreachable as error:
             self._client.drop()
-            return Looked({}, str(error))
+            return ObservedGroups({}, str(error))
 
     async def _bring_declared(
         self, cluster: Cluster, declared: Sequence[ConsumerGroup], owned: Mapping[str, ConsumerGroup], bodies: Bodies
     ) -> bool:
-        looked = await self._look(declared)
-        seen = [(group, looked.groups[group.group_id]) for group in declared if group.group_id in looked.groups]
-        self._heard_at |= dict.fromkeys((group.metadata.name for group, _ in seen), self._clock.monotonic_s())
+        observed = await self._read_groups(declared)
+        seen = [(group, observed.groups[group.group_id]) for group in declared if group.group_id in observed.groups]
+        self._read_at |= dict.fromkeys((group.metadata.name for group, _ in seen), self._clock.monotonic_s())
         worked = await all_ended(
             self._work.bring(cluster, group, owned[group.group_id], found) for group, found in seen
         )
         done = [each for each in worked if each is not None]
-        silent = [group for group in declared if group.group_id not in looked.groups]
+        silent = [group for group in declared if group.group_id not in observed.groups]
         name = cluster.metadata.name
-        await self._write_unheard(silent, bodies, f"Cluster {name} does not answer: {looked.unheard or 'trying again'}")
+        await self._write_unheard(
+            silent, bodies, f"Cluster {name} does not answer: {observed.unheard or 'trying again'}"
+        )
         await self._write((each.group for each in done), bodies)
         return len(done) < len(worked) or any(each.is_busy for each in done)
 
@@ -264,7 +266,7 @@ class GroupLooker(Looker):
         return unheard(group, reason, self._now(), work)
 
     def _is_long_unheard(self, group: ConsumerGroup) -> bool:
-        return self._clock.monotonic_s() - self._heard_at[group.metadata.name] > AWAY_S
+        return self._clock.monotonic_s() - self._read_at[group.metadata.name] > AWAY_S
 
     async def _write(self, groups: Iterable[ConsumerGroup], bodies: Bodies) -> None:
         await self._paced.write(((group, self._before[group.metadata.name]) for group in groups), bodies)
@@ -273,8 +275,8 @@ class GroupLooker(Looker):
         return time_text(self._clock.now_ms())
 
 
-def group_looker(environment: ReconcilerEnvironment) -> GroupLooker:
+def group_poller(environment: ReconcilerEnvironment) -> GroupPoller:
     """Return the reconciler of ConsumerGroups that a background worker calls."""
     worker_environment = environment.worker_environment
-    patience_s = PATIENCE_LOOKS * worker_environment.settings.group_look_s
-    return GroupLooker(environment, GroupLooks(patience_s, worker_environment.clock))
+    patience_s = PATIENCE_POLLS * worker_environment.settings.group_poll_s
+    return GroupPoller(environment, GroupReader(patience_s, worker_environment.clock))

@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from barnabas_broker.app.supervision import Chore, Chores, Supervisor, in_thread
+from barnabas_broker.app.supervision import PeriodicTask, PeriodicTasks, Supervisor, in_thread
 
 THREADS = ThreadPoolExecutor(1)
 TURNS = 50
 """The turns of the loop: more than a stop takes that waits for nothing."""
 
 
-async def test_a_stop_waits_for_a_chore_that_a_thread_has_begun() -> None:
+async def test_a_stop_waits_for_a_periodic_task_that_a_thread_has_begun() -> None:
     """An earlier checkpoint could otherwise replace the one that the shutdown writes."""
     begun, may_end, written = threading.Event(), threading.Event(), []
 
@@ -23,11 +23,11 @@ async def test_a_stop_waits_for_a_chore_that_a_thread_has_begun() -> None:
         written.append("checkpoint")
 
     supervisor = Supervisor(pytest.fail)
-    chores = Chores(supervisor.supervise)
-    chores.start([Chore("checkpoints", 0, lambda: in_thread(THREADS, write))])
+    periodic_tasks = PeriodicTasks(supervisor.supervise)
+    periodic_tasks.start([PeriodicTask("checkpoints", 0, lambda: in_thread(THREADS, write))])
     await asyncio.to_thread(begun.wait)
     supervisor.stopping()
-    stopping = asyncio.ensure_future(chores.stop())
+    stopping = asyncio.ensure_future(periodic_tasks.stop())
     for _ in range(TURNS):
         await asyncio.sleep(0)
     was_done = stopping.done()

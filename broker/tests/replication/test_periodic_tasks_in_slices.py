@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from one_replica import Broker, led
 
-from barnabas_broker.app.log_chores import LogChores
+from barnabas_broker.app.log_tasks import LogTasks
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.cleaner.manager import LogCleaner
 from barnabas_broker.storage.disk.checkpoints import encode_offsets
@@ -56,14 +56,14 @@ def longest_turn(looked: Sequence[object], work: Callable[[], Awaitable[None]]) 
 
 
 @pytest.mark.parametrize(
-    ("chore", "of_one_log"),
+    ("periodic_task", "of_one_log"),
     [
-        ("enforce_retention", "barnabas_broker.app.log_chores.enforce_retention"),
+        ("enforce_retention", "barnabas_broker.app.log_tasks.enforce_retention"),
         ("expire_producers", "barnabas_broker.storage.logs.log_history.LogProducers.expire"),
     ],
 )
-def test_a_chore_over_all_logs_handles_a_few_of_them_in_each_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chore: str, of_one_log: str
+def test_a_periodic_task_over_all_logs_handles_a_few_of_them_in_each_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, periodic_task: str, of_one_log: str
 ) -> None:
     broker, clock, looked = broker_with_logs(tmp_path), ManualClock(), list[object]()
 
@@ -72,8 +72,8 @@ def test_a_chore_over_all_logs_handles_a_few_of_them_in_each_turn(
         clock.pass_time(0.001)  # One log takes this long.
 
     monkeypatch.setattr(of_one_log, look)
-    chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
-    assert longest_turn(looked, getattr(chores, chore)) <= 5
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, clock, lambda _: None)
+    assert longest_turn(looked, getattr(periodic_tasks, periodic_task)) <= 5
     assert len(looked) == LOGS + 1
 
 
@@ -128,8 +128,8 @@ async def test_a_thread_encodes_the_checkpoints(tmp_path: Path, monkeypatch: pyt
         return encode_offsets(offsets)
 
     monkeypatch.setattr(log_dir, "encode_offsets", observed)
-    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    await chores.checkpoint(broker.logs.log_dirs[0])
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    await periodic_tasks.checkpoint(broker.logs.log_dirs[0])
     assert threads
     assert threading.get_ident() not in threads
 
@@ -151,9 +151,9 @@ async def test_only_logs_with_unsynced_data_or_flush_ms_are_looked_at_each_secon
         return due_flush(log, now_ms)
 
     monkeypatch.setattr(Log, "due_flush", look)
-    chores = LogChores(broker.logs, broker.replicas, clock, lambda _: None)
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, clock, lambda _: None)
     for _ in range(3):
-        await chores.flush(broker.logs.log_dirs[0])
+        await periodic_tasks.flush(broker.logs.log_dirs[0])
     assert rolled.syncs.recovery_point == 3
     assert looked.count(rolled) == 2
     assert looked.count(timed) == 3
@@ -177,8 +177,8 @@ async def test_a_log_is_not_flushed_after_its_log_dir_failed_and_returned_during
         assert broker.logs.probe(broker.logs.log_dirs)
 
     monkeypatch.setattr(Log, "due_flush", flush)
-    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
-    await chores.flush(broker.logs.log_dirs[0])
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    await periodic_tasks.flush(broker.logs.log_dirs[0])
     assert len(begun) > 1
     assert len(flushed) == 1
 
@@ -194,9 +194,9 @@ async def test_the_topic_ids_of_new_logs_are_synced_once_each_by_a_thread(
 
     monkeypatch.setattr(os, "fdatasync", note)
     monkeypatch.setattr(os, "fsync", note)
-    chores = LogChores(broker.logs, broker.replicas, ManualClock(), lambda _: None)
+    periodic_tasks = LogTasks(broker.logs, broker.replicas, ManualClock(), lambda _: None)
     for each in broker.logs.log_dirs * 2:
-        await chores.sync_topic_ids(each)
+        await periodic_tasks.sync_topic_ids(each)
     directories = [log.directory for log in broker.logs.online_logs()]
     assert sorted(synced) == sorted([*directories, *(f"{each}/partition.metadata" for each in directories)])
     assert threading.get_ident() not in threads
@@ -212,15 +212,15 @@ async def test_logs_truncated_in_one_turn_share_one_checkpoint_in_a_thread(
             batch = encode_batch([Record(0, 0, None, b"value")])
             log.append(memoryview(batch), parse_header(batch, 0), 0, 0)
         log.flush()
-    checkpoint = LogDir.checkpoint_anew
+    checkpoint = LogDir.rewrite_checkpoints
 
     def observed(each: LogDir) -> None:
         threads.append(threading.get_ident())
         checkpoint(each)
 
-    monkeypatch.setattr(LogDir, "checkpoint_anew", observed)
+    monkeypatch.setattr(LogDir, "rewrite_checkpoints", observed)
     tasks: list[asyncio.Task[object]] = []
-    LogChores(broker.logs, broker.replicas, ManualClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
+    LogTasks(broker.logs, broker.replicas, ManualClock(), lambda work: tasks.append(asyncio.ensure_future(work)))
     for log in logs:
         truncate_to(log, 1)
     assert all(log.known_producers.are_held_back for log in logs)

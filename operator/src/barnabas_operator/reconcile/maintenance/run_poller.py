@@ -66,7 +66,7 @@ from barnabas_operator.planning.maintenance.run_status import (
     running,
 )
 from barnabas_operator.reconcile.brokers.applied_objects import AppliedObjects, ObjectRefused
-from barnabas_operator.reconcile.reconcile_parts import Looker, Pace, PacedStatuses, refusal_of
+from barnabas_operator.reconcile.reconcile_parts import Pace, PacedStatuses, Poller, refusal_of
 from barnabas_operator.reconcile.worker_environment import (
     Bodies,
     OperatorSettings,
@@ -259,7 +259,7 @@ PACE: Final = Pace(is_worth_a_write, every_s=10.0)
 NOT_YET: Final = "the Cluster has not been reconciled yet"
 
 
-class RunLooker(Looker):
+class RunPoller(Poller):
     """The reconciler of the MaintenanceJobs of one Cluster, which a background worker calls."""
 
     kind = MAINTENANCE_JOB.name
@@ -283,13 +283,13 @@ class RunLooker(Looker):
         return self._statuses.wrote_at
 
     def pause_s(self, took_s: float, *, is_busy: bool) -> float:
-        """Return the seconds to wait before the next call of `look`: fewer while `is_busy`, but at least `took_s`.
+        """Return the seconds to wait before the next call of `poll`: fewer while `is_busy`, but at least `took_s`.
 
         `took_s` is the duration of the last call.
         """
-        return max(took_s, self._settings.run_look_s if is_busy else self._settings.drift_s)
+        return max(took_s, self._settings.run_poll_s if is_busy else self._settings.drift_s)
 
-    async def look(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
+    async def poll(self, cluster: Cluster | None, why_resting: str, bodies: Bodies) -> bool:
         """Reconcile all runs once; return True if the next call must come soon.
 
         While the Cluster is unknown or its brokers cannot be asked, no run begins, but active runs continue.
