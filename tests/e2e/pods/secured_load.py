@@ -41,6 +41,7 @@ def _manifest() -> dict[str, Any]:
         ("topic", TOPIC, ["Read", "Write", "Describe"]),
         ("group", GROUP, ["Read"]),
         ("group", COPIERS, ["Read"]),
+        ("group", "nobody", ["Read"]),  # That of `StockClient`, which reads back.
         ("transactionalId", COPIERS, ["Write", "Describe"]),
     )
     acls = [
