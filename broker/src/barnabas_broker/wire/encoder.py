@@ -43,6 +43,8 @@ ERROR_MESSAGE: Final = "error_message"
 """The name of the fields whose values are cut to STRING_BYTES_MAX."""
 SHOWN_CHARS_MAX: Final = 1000
 """The maximum length of a message's text in an UnencodableMessage."""
+UNENCODABLE: Final = (TypeError, OverflowError, struct.error)
+"""The errors of values that do not fit their fields."""
 
 
 class Encoded(msgspec.Struct, frozen=True, gc=False):
@@ -94,11 +96,15 @@ def _struct_writer(struct_: schema.Struct, version: int, flexible: bool) -> Writ
         try:
             for get, write_value in steps:
                 write_value(out, get(value))
-        except (TypeError, OverflowError, struct.error) as error:
-            shown = str(value)[:SHOWN_CHARS_MAX]
-            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {shown}") from None
+        except UNENCODABLE as error:
+            raise _unencodable(struct_, version, error, value) from None
 
     return write
+
+
+def _unencodable(struct_: schema.Struct, version: int, error: Exception, value: object) -> UnencodableMessage:
+    shown = str(value)[:SHOWN_CHARS_MAX]
+    return UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {shown}")
 
 
 def _struct_steps(struct_: schema.Struct, version: int, flexible: bool) -> Callable[[bytearray, Any], InSteps[None]]:
@@ -110,8 +116,8 @@ def _struct_steps(struct_: schema.Struct, version: int, flexible: bool) -> Calla
                 steps = write_value(out, get(value))
                 if steps is not None:
                     yield from steps
-        except (TypeError, struct.error) as error:
-            raise UnencodableMessage(f"{struct_.path} v{version} cannot be encoded: {error} in {value}") from None
+        except UNENCODABLE as error:
+            raise _unencodable(struct_, version, error, value) from None
 
     return write
 
