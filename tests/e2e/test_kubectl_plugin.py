@@ -53,7 +53,7 @@ def test_what_does_not_exist_is_reported_with_what_to_do(plane: ControlPlane) ->
     code, _, errors = run_plugin(plane.kubectl, "status", "-n", "default")
     assert (code, errors) == (
         1,
-        "kubectl barnabas: the namespace default has 0 Clusters; name another one with -n\n",
+        "kubectl barnabas: the namespace default has 0 Clusters; choose another namespace with -n\n",
     )
     code, _, errors = run_plugin(plane.kubectl, "lag", "-n", SPACE)
     assert (code, "use --operator NAMESPACE/NAME" in errors) == (1, True)

@@ -78,7 +78,7 @@ def cluster_of(kubectl: Kubectl, namespace: str, name: str | None) -> ClusterNam
         return ClusterName(namespace, name)
     found = [each["metadata"]["name"] for each in kubectl.items(f"clusters.{GROUP}", "-n", namespace)]
     if len(found) != 1:
-        known = f"it has {', '.join(found)}: name one with --cluster" if found else "name another one with -n"
+        known = f"choose one with --cluster: {', '.join(found)}" if found else "choose another namespace with -n"
         raise KubectlFailed(f"the namespace {namespace} has {len(found)} Clusters; {known}")
     return ClusterName(namespace, found[0])
 

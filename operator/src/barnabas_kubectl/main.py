@@ -60,8 +60,8 @@ def _common() -> argparse.ArgumentParser:
     """Return the options of all commands."""
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("-n", "--namespace", help="the namespace of the Cluster; default: that of the context")
-    common.add_argument("--context", help="the context of kubectl")
-    common.add_argument("--kubeconfig", help="the file of kubectl")
+    common.add_argument("--context", help="the kubeconfig context")
+    common.add_argument("--kubeconfig", help="the path of the kubeconfig file")
     common.add_argument("--operator", metavar="NAMESPACE/NAME", help="the operator's Deployment; default: the only one")
     common.add_argument("-c", "--cluster", help="the Cluster; default: the only one of the namespace")
     return common

@@ -157,10 +157,10 @@ class TlsStream:
         return behind[: self._socket.recv_into(behind)]
 
     def send(self, part: memoryview) -> int:
-        """Encrypt and send the first bytes of a buffer; return their number.
+        """Encrypt and send the beginning of a buffer; return the number of plaintext bytes sent.
 
-        After BlockingIOError, or a smaller number than the length of the buffer, the next call must repeat the bytes
-        that were not sent, because some of them may be encrypted already.
+        Raises BlockingIOError if none was sent. The next call must begin with the first byte that was not sent, because
+        it may be encrypted already.
         """
         if self.is_blocked:
             return self.send_blocked()

@@ -296,7 +296,10 @@ class ColdReads:
 
 
 class _Device:
-    """The threads for one device; they are daemons, so the process can exit while a disk hangs."""
+    """The threads that read file slices of one device into the page cache.
+
+    They are daemons, so the process can exit while a disk hangs.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int) -> None:
         self._loop = loop

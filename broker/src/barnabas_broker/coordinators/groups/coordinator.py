@@ -104,7 +104,10 @@ class ShareRequests:
             answer(error.code, {})
 
     def _shard(self, group_id: str) -> GroupShard:
-        """Return the shard of a group, which is a share group or does not exist. Raises ApiError."""
+        """Return the shard for a share group, which need not exist.
+
+        Raises ApiError if the id is empty, or is that of a classic or consumer group.
+        """
         if not group_id:
             raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id must not be empty")
         shard = self._runtime.find(group_id)

@@ -234,7 +234,10 @@ ALL_REPLICAS: Final = -1
 
 
 class PartitionClient:
-    """The client; it asks each broker one thing at a time."""
+    """A client that appends to, and reads from, partitions led by any broker, this one included.
+
+    It has at most one request of each type in flight to each other broker.
+    """
 
     def __init__(
         self,

@@ -414,7 +414,7 @@ class ShareStateShard:
             self._submit(name, snapshot(key, found, now_ms), lambda _: None)
 
     def prune(self) -> Iterator[None]:
-        """Delete the records of the log before all snapshots that are needed."""
+        """Delete the records before the oldest one that any state still needs; yield between pieces of the work."""
         pace, offset = Pace(), self._applied_to
         for _, state in list(self.states.values()):
             offset = min(offset, state.log_offset)

@@ -188,7 +188,7 @@ def _owned_settings(cluster: Cluster) -> dict[str, str]:
 
 
 def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each volume with the same id as an earlier volume."""
+    """Yield the path of each volume id that an earlier volume has, and an error message."""
     ids = [volume.id for volume in cluster.spec.storage.volumes]
     for index, volume_id in enumerate(ids):
         if volume_id in ids[:index]:
@@ -200,7 +200,7 @@ def volumes_twice(cluster: Cluster) -> Iterator[tuple[Path, str]]:
 
 
 def _ports_too_high(cluster: Cluster) -> Iterator[tuple[Path, str]]:
-    """Yield each listener whose port is too high, because broker n listens at the declared port + n."""
+    """Yield the path of each port that is too high, as broker n listens at the port + n, and an error message."""
     brokers = cluster.spec.brokers.replicas
     port_max = PORT_MAX - brokers + 1
     for index, listener in enumerate(cluster.spec.listeners):

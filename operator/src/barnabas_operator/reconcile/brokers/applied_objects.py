@@ -178,7 +178,7 @@ class ClaimsReconciler:
             await self._api.patch(CLAIM, namespace, name, {"spec": {"resources": {"requests": {"storage": size}}}})
         except KubeRefused as error:
             return ungrown(name, size, error.message)
-        log.info("%s/%s: the claim was resized to %s", namespace, name, size)
+        log.info("%s/%s: requested %s for the claim %s", namespace, cluster.metadata.name, size, name)
         return None
 
 
