@@ -50,10 +50,10 @@ def test_the_driver_collects_only_what_the_report_shows(spark: SparkSession, mon
         days = group_days(rolled)
         assert len(days) == GROUPS * DAYS
         first = min(days, key=lambda row: (row["group"], row["start_ms"]))
-        assert (first["lag_history"], first["lag_max"], first["missed"]) == (
+        assert (first["commits"], first["lag_max"], first["missed"]) == (
             24 * TOPICS * PARTITIONS,
             GROUP_LAG,
-            first["lag_history"],
+            first["commits"],
         )
         hours = drawn_hours(rolled, [f"group-{number:02}" for number in range(GROUPS_DRAWN)])
     finally:
@@ -67,7 +67,7 @@ def test_the_driver_collects_only_what_the_report_shows(spark: SparkSession, mon
 
 def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: SparkSession) -> None:
     """At a commit, the last known lag of each other partition counts, as in a ConsumerGroup's objective."""
-    lag_history = [
+    commits = [
         ("one", "a", 0, 10, 40, 2.0, 7, 0),
         ("two", "a", 0, 11, 5, 1.0, 7, 1),
         ("one", "b", 1, 12, 30, 3.0, 7, 2),
@@ -75,7 +75,7 @@ def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: SparkSession) 
         ("one", "a", 1, 14, 9, 1.0, 7, 4),
         ("one", "a", 0, 15, 10, 1.0, 7, 5),
     ]
-    history = with_group_lags(spark.createDataFrame(lag_history, COMMITS)).persist()
+    history = with_group_lags(spark.createDataFrame(commits, COMMITS)).persist()
     try:
         found = history.where("group = 'one'").orderBy("log_offset").collect()
         assert [row["group_lag"] for row in found] == [40, 70, None, 79, 49]
@@ -87,11 +87,11 @@ def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: SparkSession) 
 
 
 def test_an_unknown_lag_is_in_no_hour_and_in_no_maximum(spark: SparkSession) -> None:
-    lag_history = [
+    commits = [
         ("one", "a", 0, 5, None, None, 7, 0),
         ("one", "a", 1, 6, 7, 2.0, 7, 1),
         ("one", "b", 0, 7, None, None, 7, 2),
     ]
-    rolled = roll_ups(with_group_lags(spark.createDataFrame(lag_history, COMMITS)), Objective())
+    rolled = roll_ups(with_group_lags(spark.createDataFrame(commits, COMMITS)), Objective())
     assert {tuple(row) for row in drawn_hours(rolled, ["one"])} == {("one", "", 0, 7), ("one", "a", 0, 7)}
     assert [tuple(row) for row in group_days(rolled)] == [("one", 0, 3, 7, 2.0, 0)]
