@@ -106,7 +106,7 @@ async def test_a_probe_gives_the_reason_only_to_clients_with_the_token(tmp_path:
 async def test_changed_certificates_and_tokens_are_used_and_unusable_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(http_server, "POLL_S", 0.01)
+    monkeypatch.setattr(http_server, "REFRESH_S", 0.01)
 
     async def until(found: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
