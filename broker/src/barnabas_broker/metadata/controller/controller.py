@@ -321,7 +321,8 @@ class Controller:
         """End the leases of suspects that have died, so that nobody waits until they expire."""
         live = [self._image.brokers[each] for each in suspects if each in self._image.live]
         answered = [each for each in live if each.broker_epoch == suspects[each.broker_id]]
-        dead = {holder_of(each) for each in answered if await self._refuses(each.broker_id)}
+        refusals = await asyncio.gather(*(self._refuses(each.broker_id) for each in answered))
+        dead = {holder_of(each) for each, refuses in zip(answered, refusals, strict=True) if refuses}
         for lease in await self._store.leases("") if dead else ():
             if lease.holder in dead:
                 log.warning("%s has died, because its port refuses connections: its lease %s ends", *lease[1::-1])
