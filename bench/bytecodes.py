@@ -62,7 +62,10 @@ BOUNDS: Final = {
     "  appends of the two followers": 4_460,
     "Fetch of the newest batch": 2_060,
 }
-"""The most bytecodes that each row may cost: the next multiple of 10. They may only be lowered."""
+"""The most bytecodes that each row may cost: the next multiple of 10. They may only be lowered.
+
+They were raised once, when brokers without an authorizer began to ask for rights in the same code as others.
+"""
 RIGHTS: Final = {
     "Produce, acks=1": "  more for a user with ACLs, Produce",
     "Fetch of the newest batch": "  more for a user with ACLs, Fetch",

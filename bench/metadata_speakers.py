@@ -131,7 +131,7 @@ class Speaker:
         await self.kill()
 
     async def kill(self) -> None:
-        """Stop without with_throttle_time the controller."""
+        """Stop without a report to the controller."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

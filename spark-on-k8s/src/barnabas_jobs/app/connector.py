@@ -196,10 +196,6 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-if __name__ == "__main__":  # The build of the image runs this module.
-    jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)
-
-
 QUIET_LOG: Final = Path(__file__).with_name("log4j2.properties")
 DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -341,3 +337,7 @@ def _given(name: str, environment: Mapping[str, str]) -> str:
     if not environment.get(name):
         raise BadOption(f"the environment has no {name}; only Spark starts executors, in the pods of a running job")
     return environment[name]
+
+
+if __name__ == "__main__":  # The build of the image runs this module.
+    jars(default_folder(), (*JARS, *S3_JARS) if os.environ.get("S3") else JARS)
