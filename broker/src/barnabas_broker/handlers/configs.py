@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker
@@ -250,50 +250,16 @@ CONFIGS_MAX: Final = 1_000
 _LISTENER_PREFIX: Final = "listener.name."
 
 
-async def alter_each(
-    environment: HandlerEnvironment,
-    turn: FairTurn,
-    requests: Sequence[tuple[int, str, list[ConfigChange] | ApiError]],
-    *,
-    replaces: bool,
-    validate_only: bool,
-) -> list[tuple[int, str, ApiError | None]]:
-    """Change the configs of all valid resources; return the type and name of each resource, and its error or None.
-
-    An item of `requests` has a resource type, a resource name, and the changes, or the error of an invalid change. With
-    `replaces`, the changes set all configs of the resource, and all other configs of it are removed.
-    """
-    wanted: dict[ConfigResource, list[ConfigChange]] = {}
-    read: list[ConfigResource | ApiError] = []
-    async for kind, name, changes in turn.over(requests):
-        resource = changes if isinstance(changes, ApiError) else _resource(kind, name, wanted)
-        if isinstance(resource, ConfigResource) and not isinstance(changes, ApiError):
-            wanted[resource] = changes
-        read.append(resource)
-    errors = await _alter(environment, turn, wanted, replaces=replaces, validate_only=validate_only)
-    return [
-        (kind, name, found if isinstance(found, ApiError) else errors[found])
-        async for (kind, name, _), found in turn.along(zip(requests, read, strict=True))
-    ]
-
-
-def too_many_configs(count: int) -> ApiError | None:
-    """Return the error for a resource with more configs in a request than CONFIGS_MAX; None for other resources."""
-    if count <= CONFIGS_MAX:
-        return None
-    message = f"a resource has {count} configs in the request; at most {CONFIGS_MAX} are allowed"
-    return ApiError(ErrorCode.INVALID_REQUEST, message)
-
-
-def _resource(kind: int, name: str, earlier: Collection[ConfigResource]) -> ConfigResource | ApiError:
+def _resource(kind: int, name: str, earlier: Collection[ConfigResource]) -> ConfigResource:
+    """Return the resource with this type and name. Raises ApiError if the type is unknown, or for a repeated one."""
     if kind not in {int(known) for known in ConfigResourceType}:
         message = (
             f"resource type {kind} is invalid; allowed are topics (2), brokers (4), broker loggers (8) and groups (32)"
         )
-        return ApiError(ErrorCode.INVALID_REQUEST, message)
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
     resource = ConfigResource(ConfigResourceType(kind), name)
     if resource in earlier:
-        return ApiError(ErrorCode.INVALID_REQUEST, f"{resource.type.name} {name} is in the request twice")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{resource.type.name} {name} is in the request twice")
     return resource
 
 
@@ -362,8 +328,7 @@ def _changed(overrides: Mapping[str, str], changes: list[ConfigChange]) -> dict[
     return {name: text for name, text in after.items() if text is not None and name not in removed}
 
 
-IncrementalResult = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
-IncrementalResource = IncrementalAlterConfigsRequest.AlterConfigsResource
+AlterResponseT = TypeVar("AlterResponseT", AlterConfigsResponse, IncrementalAlterConfigsResponse)
 
 
 async def incremental_alter_configs(
@@ -373,61 +338,60 @@ async def incremental_alter_configs(
 
     If one change of a resource is invalid, no config of that resource changes.
     """
-    answer = AnswerInTurns(IncrementalAlterConfigsResponse, context, environment.answers)
-    changes = [
-        (each.resource_type, each.resource_name, await _incremental_changes(answer, each))
-        async for each in answer.over(request.resources)
-    ]
-    outcomes = await alter_each(environment, answer.turn, changes, replaces=False, validate_only=request.validate_only)
-    results = [
-        IncrementalResult(resource_type=kind, resource_name=name, **error_fields(error))
-        async for kind, name, error in answer.over(outcomes)
-    ]
-    return IncrementalAlterConfigsResponse(responses=results)
-
-
-async def _incremental_changes(answer: AnswerInTurns, resource: IncrementalResource) -> list[ConfigChange] | ApiError:
-    """Return the changes of a resource, or an error if one of the changes is invalid."""
-    refusal = too_many_configs(len(resource.configs))
-    if refusal is not None:
-        return refusal
-    known = {int(operation) for operation in ConfigOperation}
-    async for each in answer.over(resource.configs):
-        if each.config_operation not in known:
-            message = (
-                f"config operation {each.config_operation} of {each.name} is unknown; allowed are {sorted(known)} "
-                "(set, delete, append, subtract)"
-            )
-            return ApiError(ErrorCode.INVALID_REQUEST, message)
-    return [
-        ConfigChange(each.name, ConfigOperation(each.config_operation), each.value)
-        async for each in answer.over(resource.configs)
-    ]
-
-
-ReplacedResult = AlterConfigsResponse.AlterConfigsResourceResponse
-ReplacedResource = AlterConfigsRequest.AlterConfigsResource
+    return await _alter_all(environment, context, request, IncrementalAlterConfigsResponse)
 
 
 async def alter_configs(
     environment: HandlerEnvironment, context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Replace the configs, or only check them with validate_only; return an error code for each resource."""
-    answer = AnswerInTurns(AlterConfigsResponse, context, environment.answers)
-    configs = [
-        (each.resource_type, each.resource_name, await _replacing_changes(answer, each))
-        async for each in answer.over(request.resources)
-    ]
-    outcomes = await alter_each(environment, answer.turn, configs, replaces=True, validate_only=request.validate_only)
+    return await _alter_all(environment, context, request, AlterConfigsResponse)
+
+
+async def _alter_all(
+    environment: HandlerEnvironment,
+    context: RequestContext,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: type[AlterResponseT],
+) -> AlterResponseT:
+    """Change the configs of all valid resources. AlterConfigs removes all configs that the request does not name."""
+    answer = AnswerInTurns(response, context, environment.answers)
+    wanted: dict[ConfigResource, list[ConfigChange]] = {}
+    read: list[ConfigResource | ApiError] = []
+    async for each in answer.over(request.resources):
+        try:
+            resource = _resource(each.resource_type, each.resource_name, wanted)
+            wanted[resource] = await _changes(answer, each.configs)
+            read.append(resource)
+        except ApiError as error:
+            read.append(error)
+    replaces, only_checks = isinstance(request, AlterConfigsRequest), request.validate_only
+    errors = await _alter(environment, answer.turn, wanted, replaces=replaces, validate_only=only_checks)
     results = [
-        ReplacedResult(resource_type=kind, resource_name=name, **error_fields(error))
-        async for kind, name, error in answer.over(outcomes)
+        response.AlterConfigsResourceResponse(
+            resource_type=each.resource_type,
+            resource_name=each.resource_name,
+            **error_fields(found if isinstance(found, ApiError) else errors[found]),
+        )
+        async for each, found in answer.over(list(zip(request.resources, read, strict=True)))
     ]
-    return AlterConfigsResponse(responses=results)
+    return response(responses=results)
 
 
-async def _replacing_changes(answer: AnswerInTurns, resource: ReplacedResource) -> list[ConfigChange] | ApiError:
-    refusal = too_many_configs(len(resource.configs))
-    if refusal is not None:
-        return refusal
-    return [ConfigChange(each.name, ConfigOperation.SET, each.value) async for each in answer.over(resource.configs)]
+async def _changes(answer: AnswerInTurns, configs: Sequence[Any]) -> list[ConfigChange]:
+    """Return the changes of a resource. Raises ApiError if there are too many, or if one of them is invalid."""
+    if len(configs) > CONFIGS_MAX:
+        message = f"a resource has {len(configs)} configs in the request; at most {CONFIGS_MAX} are allowed"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message)
+    known, changes = {int(operation) for operation in ConfigOperation}, []
+    async for each in answer.over(configs):
+        # Only IncrementalAlterConfigs has operations.
+        operation = getattr(each, "config_operation", ConfigOperation.SET)
+        if operation not in known:
+            message = (
+                f"config operation {operation} of {each.name} is unknown; allowed are {sorted(known)} "
+                "(set, delete, append, subtract)"
+            )
+            raise ApiError(ErrorCode.INVALID_REQUEST, message)
+        changes.append(ConfigChange(each.name, ConfigOperation(operation), each.value))
+    return changes
