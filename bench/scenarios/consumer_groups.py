@@ -108,7 +108,7 @@ class Heartbeats:
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Members of one group that subscribe to many topics, each by a regular expression of its own."""
+    """Members of one group that start together and subscribe to many topics, each by its own regular expression."""
 
     topics: int
     members: int
@@ -122,9 +122,7 @@ class Expressions:
             with closing(Fleet(server.port, "", self.topics)) as fleet:
                 stand.status.step(f"{self.members} members join")
                 begun_s, cpu_s = time.monotonic(), cpu_seconds(*family(server.pid))
-                for number in range(self.members):
-                    fleet.join(GROUP, f"m{number:03}", regex=f"t{number:03}-.*")
-                    fleet.catch_up()  # All joins together take longer than a session.
+                fleet.join_together(GROUP, {f"m{number:03}": f"t{number:03}-.*" for number in range(self.members)})
                 fleet.until(fleet.consumes_all)
                 taken_s = time.monotonic() - begun_s
                 create(server.bootstrap, ["t000-late"], 1)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from barnabas_broker.app.coordinators import follow_topic, forget_deleted_topics
+from barnabas_broker.app.coordinators import CREATED_MAX, ImageTopics, follow_topic, forget_deleted_topics
 from barnabas_broker.metadata.documents import ImageChange
 from barnabas_broker.metadata.model import PartitionState, TombstoneDocument, TopicDocument
 from barnabas_core.topic_partition import CONSUMER_OFFSETS
@@ -66,3 +66,32 @@ def test_the_coordinator_is_notified_of_the_old_id_of_a_recreated_topic() -> Non
 def test_the_coordinator_keeps_the_offsets_of_a_topic_that_an_older_backup_replaces_by_an_earlier_one() -> None:
     earlier, lost = topic("weather", 1), topic("weather", 2)
     assert heard_of(lost, ImageChange(created=(earlier,), deleted=(lost,)), is_buried=False) == []
+
+
+def image_topics(*names: str) -> tuple[ImageTopics, Callable[[ImageChange], None]]:
+    listeners: list[Callable[[ImageChange], None]] = []
+    topics = {name: topic(name, number) for number, name in enumerate(names, start=1)}
+    image: Any = SimpleNamespace(topics=topics, subscribe=listeners.append)
+    return ImageTopics(image), listeners[0]
+
+
+def test_groups_learn_which_topics_were_created_since_a_version() -> None:
+    topics, listener = image_topics("weather")
+    begin = topics.version()
+    listener(ImageChange(created=(topic("flights", 2),)))
+    middle = topics.version()
+    listener(ImageChange(created=(topic("planes", 3),), deleted=(topic("weather", 1),)))
+    listener(ImageChange(created=(topic("weather", 4),), deleted=(topic("flights", 2),)))
+    assert set(topics.created_since(begin) or ()) == {"flights", "planes", "weather"}
+    assert set(topics.created_since(middle) or ()) == {"planes", "weather"}
+    assert topics.created_since(topics.version()) == []
+
+
+def test_groups_learn_that_older_new_topics_are_no_longer_known() -> None:
+    topics, listener = image_topics()
+    begin = topics.version()
+    listener(ImageChange(created=(topic("first", 1),)))
+    after_first = topics.version()
+    listener(ImageChange(created=tuple(topic(f"t{number}", number) for number in range(2, CREATED_MAX + 2))))
+    assert topics.created_since(begin) is None
+    assert len(topics.created_since(after_first) or ()) == CREATED_MAX

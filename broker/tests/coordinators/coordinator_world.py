@@ -127,17 +127,20 @@ class ManualTopics:
     def __init__(self) -> None:
         self.known: dict[str, KnownTopic] = {}
         self.versions = 0
+        self.created: dict[str, int] = {}
+        self.knows_created = True
 
     def make(self, name: str, partitions: int) -> UUID:
         """Create a topic, or give it more partitions; return its id, which has the bytes of its name."""
         self.versions += 1
+        self.created.setdefault(name, self.versions)
         topic_id = UUID(bytes=name.encode().ljust(16, b"-"))
         self.known[name] = KnownTopic(topic_id, partitions)
         return topic_id
 
     def delete(self, name: str) -> None:
         self.versions += 1
-        del self.known[name]
+        del self.known[name], self.created[name]
 
     def version(self) -> int:
         return self.versions
@@ -150,6 +153,9 @@ class ManualTopics:
 
     def names(self) -> list[str]:
         return list(self.known)
+
+    def created_since(self, version: int) -> list[str] | None:
+        return [name for name, since in self.created.items() if since > version] if self.knows_created else None
 
 
 class World:

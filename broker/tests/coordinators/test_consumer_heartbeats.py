@@ -533,13 +533,52 @@ def test_regular_expression_matches_no_topic_that_the_client_may_not_describe(wo
     assert len(numbers(reply.assignment) or ()) == 2
 
 
-def test_topics_that_match_later_are_found_after_a_pause(world: World) -> None:
+def test_new_topic_that_matches_is_found_by_the_next_heartbeat(world: World) -> None:
+    member = Consumer(world, "a")
+    member.join(topic_names=None, topic_regex="flights|pl.*")
+    world.topics.make("planes", 2)
+    world.topics.make("other", 1)
+    world.timers.pass_time(0.01)
+    assert len(numbers(member.beat().assignment) or ()) == 8
+    assert group_of(world).regexes["flights|pl.*"].topics == ("flights", "planes")
+
+
+def test_new_topics_are_matched_at_most_each_ten_milliseconds_for_each_expression(world: World) -> None:
+    members = [Consumer(world, name) for name in "abcd"]
+    for member in members:
+        member.join(topic_names=None, topic_regex=f"flights|p[l{member.name}].*")
+    settle(*members)
+    world.topics.make("planes", 1)
+    world.timers.pass_time(0.03)
+    assert (members[0].beat().assignment, "planes" in group_of(world).all_topics()) == (None, False)
+    world.timers.pass_time(0.02)
+    members[0].beat()
+    assert "planes" in group_of(world).all_topics()
+
+
+def test_topics_that_match_later_are_found_after_a_pause_if_it_is_not_known_which_are_new(world: World) -> None:
     member = Consumer(world, "a")
     member.join(topic_names=None, topic_regex=".*")
+    world.topics.knows_created = False
     world.topics.make("planes", 2)
+    world.timers.pass_time(9)
     assert member.beat().assignment is None
-    world.timers.pass_time(11)
+    world.timers.pass_time(2)
     assert len(numbers(member.beat().assignment) or ()) == 8
+
+
+def test_topics_that_may_no_longer_be_described_leave_at_the_refresh_although_new_topics_were_matched(
+    world: World,
+) -> None:
+    member, refresh_s = Consumer(world, "a"), world.consumer_settings.regex_refresh_interval_ms / 1000
+    member.join(topic_names=None, topic_regex=".*")
+    world.timers.pass_time(1)
+    world.topics.make("planes", 2)
+    member.beat()
+    for _ in range(int(refresh_s // 30)):
+        world.timers.pass_time(30)
+        member.beat(may_describe=lambda name: name == "planes")
+    assert group_of(world).all_topics() == {"planes"}
 
 
 def test_regular_expression_that_is_dropped_begins_an_epoch_and_is_forgotten(world: World) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -87,6 +89,10 @@ def _has_consumer_groups(image: MetadataImage) -> bool:
     return image.features.get(GROUP_VERSION, 0) > 0
 
 
+CREATED_MAX: Final = 100
+"""The new topics that are known for a while, so that they alone are matched with regular expressions."""
+
+
 class ImageTopics:
     """The topics of the metadata image, with a version that rises only with changes that consumer groups look at."""
 
@@ -94,6 +100,10 @@ class ImageTopics:
         self._image = image
         self._version = 0
         self._partition_counts = {name: len(topic.partitions) for name, topic in image.topics.items()}
+        self._created: deque[tuple[int, str]] = deque()
+        """The last topics that were created, each with the version that it began."""
+        self._forgotten = 0
+        """The latest version whose new topic is no longer known."""
         image.subscribe(self._changed)
 
     def _changed(self, change: ImageChange) -> None:
@@ -102,8 +112,19 @@ class ImageTopics:
             counts.pop(topic.name, None)
         for topic in (*change.created, *change.changed):
             self._version += counts.get(topic.name) != len(topic.partitions)
+            if topic.name not in counts:
+                self._created.append((self._version, topic.name))
             counts[topic.name] = len(topic.partitions)
         self._version += bool(change.deleted)
+        while len(self._created) > CREATED_MAX:
+            self._forgotten, _ = self._created.popleft()
+
+    def created_since(self, version: int) -> Collection[str] | None:
+        """Return the names of the topics that were created since a version; None if they are no longer known."""
+        if version < self._forgotten:
+            return None
+        since = takewhile(lambda each: each[0] > version, reversed(self._created))
+        return [name for _, name in since]
 
     def version(self) -> int:
         """Return a number that rises whenever a topic is created or deleted, or gets partitions."""

@@ -27,6 +27,7 @@ from barnabas_broker.coordinators.modern.group import (
     LEAVE_FOR_A_WHILE_EPOCH,
     ConsumerGroup,
     GroupChange,
+    Matching,
     ModernGroup,
     ModernMember,
 )
@@ -206,7 +207,9 @@ MATCHED_AT_ONCE_MAX: Final = 2_000
 COMPILED_AS_NAMES: Final = 100
 """The number of matches of a name that take as long as to compile an expression: 0.05 to 0.5 ms."""
 MATCHING_PAUSE_MS: Final = 10_000
-"""The pause before the regular expressions of a group are matched again because topics were created or deleted."""
+"""The pause before the expressions of a group are matched with all names again because there are other topics."""
+PAUSE_OF_PATTERN_MS: Final = 10
+"""The pause for each expression before all are matched with the names of new topics: twenty times what that takes."""
 JOIN_EPOCH: Final = 0
 SUBSCRIPTION_BYTES_MAX: Final = 512 * 1024
 """The bytes of a member's subscription. A record that the log does not take would make the partition load again."""
@@ -416,44 +419,58 @@ def _check_regex(beat: Beat, metadata: MemberMetadata | None) -> None:
 
 def _match_regexes(change: GroupChange, beat: Beat, world: BeatWorld) -> bool:
     """Match the group's regular expressions if that is due, at once or later; return True if the topics changed."""
-    group, names = change.group, world.topics.names()
-    patterns = () if not group.patterns or group.is_matching else _patterns_due(group, world)
-    if not patterns:
+    group = change.group
+    matching = None if not group.patterns or group.is_matching else _matching_due(group, beat, world)
+    if matching is None:
         return False
-    if (len(names) + COMPILED_AS_NAMES) * len(patterns) > MATCHED_AT_ONCE_MAX:
-        change.wanted_regexes, change.may_describe = tuple(patterns), beat.may_describe
+    if (len(matching.names) + COMPILED_AS_NAMES) * len(matching.patterns) > MATCHED_AT_ONCE_MAX:
+        change.wanted_matching = matching
         return False
-    begin_matching(group, patterns, world)
-    found = at_once(resolve(patterns, list(names)))
-    return store_matches(change, found, world, beat.may_describe)
+    begin_matching(group, matching, world)
+    found = at_once(resolve(matching.patterns, list(matching.names)))
+    return store_matches(change, found, world, matching)
 
 
-def _patterns_due(group: ModernGroup, world: BeatWorld) -> Collection[str]:
-    """Return all expressions if topics have come, or time has passed, since they were matched; else the new ones."""
-    if group.regexes_matched_ms is None:
-        return group.patterns
-    passed_ms = world.now.steady_ms - group.regexes_matched_ms
-    has_other_topics = group.regexes_version != world.topics.version() and passed_ms >= MATCHING_PAUSE_MS
-    is_all_due = has_other_topics or passed_ms >= world.settings.regex_refresh_interval_ms
-    return group.patterns if is_all_due else group.unmatched_patterns()
+def _matching_due(group: ModernGroup, beat: Beat, world: BeatWorld) -> Matching | None:
+    """Return all expressions once the refresh interval is over, or else new ones, or all with the names of new topics.
+
+    If the names of new topics are no longer known, all expressions are matched with all names after a pause.
+    """
+    topics, may_describe, now_ms = world.topics, beat.may_describe, world.now.steady_ms
+    is_old = now_ms - group.regexes_refreshed_ms >= world.settings.regex_refresh_interval_ms
+    if group.regexes_matched_ms is None or is_old:
+        return Matching(group.patterns, topics.names(), may_describe)
+    if unmatched := group.unmatched_patterns():
+        return Matching(unmatched, topics.names(), may_describe)
+    if group.regexes_version == topics.version():
+        return None
+    created, pause_ms = topics.created_since(group.regexes_version), MATCHING_PAUSE_MS
+    if created is not None:
+        pause_ms = min(pause_ms, len(group.patterns) * PAUSE_OF_PATTERN_MS)
+    if now_ms - group.regexes_matched_ms < pause_ms:
+        return None
+    return Matching(group.patterns, topics.names() if created is None else created, may_describe, created is not None)
 
 
-def begin_matching(group: ModernGroup, patterns: Collection[str], world: World[Any]) -> None:
+def begin_matching(group: ModernGroup, matching: Matching, world: World[Any]) -> None:
     """Note the time and the topics with which expressions are matched, if these are all of the group's."""
-    if len(patterns) == len(group.patterns):
+    if len(matching.patterns) == len(group.patterns):
         group.regexes_version, group.regexes_matched_ms = world.topics.version(), world.now.steady_ms
+        if not matching.adds:
+            group.regexes_refreshed_ms = world.now.steady_ms
 
 
 def store_matches(
-    change: GroupChange, found: Mapping[str, Sequence[str]], world: World[Any], may_describe: Callable[[str], bool]
+    change: GroupChange, found: Mapping[str, Sequence[str]], world: World[Any], matching: Matching
 ) -> bool:
     """Store the topics of regular expressions that are still used; return True if a member's topics changed."""
     group, has_changed = change.group, False
     for pattern, names in found.items():
-        topics = tuple(sorted(filter(may_describe, names)))
         known = group.regexes.get(pattern)
-        if pattern in group.patterns and (known is None or known.topics != topics):
-            has_changed |= topics != (() if known is None else known.topics)
+        before = () if known is None else known.topics
+        topics = tuple(sorted({*filter(matching.may_describe, names), *(before if matching.adds else ())}))
+        if pattern in group.patterns and (known is None or topics != before):
+            has_changed |= topics != before
             change.write(Kind.REGEX, pattern, ResolvedRegex(topics, world.topics.version(), world.now.wall_ms))
     return has_changed
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from barnabas_broker.coordinators.modern.assignors import Assignment
@@ -114,7 +114,9 @@ class ModernGroup:
         self.regexes_version = NEVER
         """The version of the cluster's topics with which the regular expressions were last matched."""
         self.regexes_matched_ms: int | None = None
-        """The monotonic time at which the regular expressions were last matched."""
+        """The monotonic time at which the regular expressions were last matched, perhaps only with new topics."""
+        self.regexes_refreshed_ms = 0
+        """The monotonic time at which they were last matched with all topics."""
         self.is_matching = False
         """True while the regular expressions are matched in turns of the event loop."""
         self.wake_ms: int | None = None
@@ -242,7 +244,7 @@ class ModernGroup:
         if self.assignment_epoch < self.epoch and (self.is_assigning or change.wants_targets):
             return True
         member = self.members.get(member_id)
-        is_matching = self.is_matching or bool(change.wanted_regexes)
+        is_matching = self.is_matching or change.wanted_matching is not None
         return is_matching and member is not None and self.is_unresolved(member.known)
 
     def unmatched_patterns(self) -> set[str]:
@@ -305,6 +307,17 @@ def _uncounted(counts: Counter[str], names: Iterable[str]) -> Counter[str]:
     return counts or _NONE
 
 
+class Matching(NamedTuple):
+    """Regular expressions of a group, and the names with which they must be matched."""
+
+    patterns: Collection[str]
+    names: Collection[str]
+    may_describe: Callable[[str], bool]
+    """The right of the client for whose heartbeat they are matched."""
+    adds: bool = False
+    """True if the names are only those of topics that were created since all expressions were matched."""
+
+
 class GroupChange:
     """A change of one group while it is decided: the records that it has written, and lines for the log."""
 
@@ -314,10 +327,8 @@ class GroupChange:
         self.notes: list[str] = []
         self.wants_targets = False
         """True if the group needs a target assignment that takes too long for one turn of the event loop."""
-        self.wanted_regexes: Collection[str] = ()
-        """The regular expressions that must be matched, if that takes too long for one turn of the event loop."""
-        self.may_describe: Callable[[str], bool] = lambda _: True
-        """The right of the client for whose heartbeat the regular expressions are matched."""
+        self.wanted_matching: Matching | None = None
+        """The matching that is due, if it takes too long for one turn of the event loop."""
 
     def write(self, kind: Kind, item: str, value: Value | None) -> None:
         """Write a record, and apply it to the group at once."""

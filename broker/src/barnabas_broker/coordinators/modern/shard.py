@@ -6,13 +6,13 @@ of the log.
 """
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matching, resolve, store_matches
-from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup
+from barnabas_broker.coordinators.modern.group import GroupChange, Matching, ModernGroup
 from barnabas_broker.coordinators.modern.records import Kind, ModernRecord
 from barnabas_broker.coordinators.modern.targets import (
     Plan,
@@ -201,9 +201,9 @@ class ModernGroups(Generic[GroupT, SettingsT]):
         if change.wants_targets and not group.is_assigning:
             group.is_assigning = True
             self._turns.run(self._assign(group, world))
-        if change.wanted_regexes:
+        if change.wanted_matching is not None:
             group.is_matching = True
-            self._turns.run(self._match(group, change.wanted_regexes, world, change.may_describe))
+            self._turns.run(self._match(group, change.wanted_matching, world))
         self._write(group.group_id, (*first, *change.records), lambda error: answer(error, result))
         self._alarms.set(group.group_id, group.wake_ms)
         if change.records:
@@ -256,12 +256,10 @@ class ModernGroups(Generic[GroupT, SettingsT]):
             group.is_assigning = False
             self._computed(group.group_id)
 
-    def _match(
-        self, group: GroupT, patterns: Collection[str], world: World[SettingsT], may_describe: Callable[[str], bool]
-    ) -> Iterator[object]:
+    def _match(self, group: GroupT, matching: Matching, world: World[SettingsT]) -> Iterator[object]:
         """Match regular expressions with many topics, and store the results, in steps between which others may run."""
-        names, has_changed = list(world.topics.names()), False
-        begin_matching(group, patterns, world)
+        patterns, names, has_changed = tuple(matching.patterns), list(matching.names), False
+        begin_matching(group, matching, world)
         try:
             yield None
             for pattern in patterns:
@@ -269,7 +267,7 @@ class ModernGroups(Generic[GroupT, SettingsT]):
                 if not self._is_here(group):
                     return
                 change = GroupChange(group)
-                has_changed |= store_matches(change, found, world, may_describe)
+                has_changed |= store_matches(change, found, world, matching)
                 self._write(group.group_id, tuple(change.records), lambda _: None)
             if has_changed:
                 self.run(group, lambda change, world: begin_epoch(change, world, is_due=True), lambda *_: None)

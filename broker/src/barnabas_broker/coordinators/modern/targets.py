@@ -48,6 +48,10 @@ class Topics(Protocol):
         """Return the names of all topics."""
         ...
 
+    def created_since(self, version: int) -> Collection[str] | None:
+        """Return the names of the topics that were created since a version; None if they are no longer known."""
+        ...
+
 
 def metadata_hash(group: ModernGroup, topics: Topics) -> int:
     """Return a hash of the group's topics, with their ids and numbers of partitions; 0 if it has no topic."""
