@@ -26,6 +26,8 @@ PRIVATE_WORDS: Final = {
     "looked": "read, observed or checked",
     "looker": "poller",
     "looks": "polls, checks or observations",
+    "respond": "answer",
+    "responds": "answers",
     "ring": "signal",
     "said": "message, text or event",
     "tell": "report, send, notify or log",

@@ -262,28 +262,28 @@ class Channel:
     def request_is_read(self) -> None:
         """Do nothing: the request's bytes are its own."""
 
-    def respond(self, parts: list[Part]) -> None:
+    def answer(self, parts: list[Part]) -> None:
         late = LateAnswer(mutes=False)
         late.parts = parts
         self._late.append(late)
         self._answer()
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
-        self.respond([response])
+    def answer_soon(self, response: bytes | bytearray) -> None:
+        self.answer([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         late = LateAnswer(mutes=not reads_on)
         self._late.append(late)
         self.deferred.append(late)
 
-        def respond(parts: list[Part]) -> None:
+        def send(parts: list[Part]) -> None:
             late.parts = parts
             if late.on_answer is not None:
                 late.on_answer()
             self._answer()
             self._go_on()
 
-        return respond
+        return send
 
     def _answer(self) -> None:
         """Send the answers in the order of the requests."""

@@ -66,11 +66,11 @@ class Client:
     def request_is_read(self) -> None:
         self.is_read = True
 
-    def respond(self, parts: list[Part]) -> None:
+    def answer(self, parts: list[Part]) -> None:
         self.answers += parts
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
-        self.respond([response])
+    def answer_soon(self, response: bytes | bytearray) -> None:
+        self.answer([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         self.is_muted = self.is_muted or not reads_on
@@ -98,12 +98,12 @@ class Client:
         where = memoryview(body), 0, len(body)
         self.give_up = produce.handle(services, self, self.version, 7, *where)
 
-    def answer(self) -> Any:
+    def response(self) -> Any:
         frame = bytes(self.answers.pop())  # type: ignore[arg-type]
         return ProduceResponse.decode(frame, version=self.version, header=True, framed=True)
 
     def results(self) -> list[Any]:
-        return list(self.answer().responses[0].partition_responses)
+        return list(self.response().responses[0].partition_responses)
 
     def send(self, batch: bytes | bytearray) -> Any:
         self.begin(bytes(batch))

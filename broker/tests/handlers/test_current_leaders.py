@@ -40,7 +40,7 @@ def named(leader: Any, endpoints: Sequence[Any] | None) -> tuple[Any, ...]:
 def test_a_produce_response_names_the_leader_and_its_address(tmp_path: Path, version: int) -> None:
     client = Client(broker_led_by(tmp_path, OTHER), version=version)
     client.begin(bytes(true_batch()))
-    answer = client.answer()
+    answer = client.response()
     (result,) = answer.responses[0].partition_responses
     assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert named(result.current_leader, answer.node_endpoints) == (
@@ -95,7 +95,7 @@ def test_a_response_has_no_address_of_a_missing_or_fenced_leader(
 ) -> None:
     client = Client(broker_led_by(tmp_path, leader, fenced=fenced))
     client.begin(bytes(true_batch()))
-    answer = client.answer()
+    answer = client.response()
     assert named(answer.responses[0].partition_responses[0].current_leader, answer.node_endpoints) == expected
 
 
@@ -112,7 +112,7 @@ def test_a_produce_response_that_waits_for_replicas_names_the_new_leader(tmp_pat
     client.begin(bytes(true_batch()), acks=-1)
     led_by(OTHER, 11)
     broker.timers.pass_time(0)
-    answer = client.answer()
+    answer = client.response()
     (result,) = answer.responses[0].partition_responses
     assert (result.error_code, result.current_leader.leader_epoch) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 11)
     assert [each.node_id for each in answer.node_endpoints] == [OTHER]

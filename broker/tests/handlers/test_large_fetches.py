@@ -56,7 +56,7 @@ async def test_no_turn_has_a_large_share_of_large_fetches(counts: Any, requests:
 async def test_a_large_fetch_is_freed_in_turns(counts: Any) -> None:
     world = FetchedBroker()
     world.send(world.request(max_wait_ms=0, **counts))
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.kept >= MANY_PARTITIONS
     await world.turns(lambda: not world.kept)
     assert world.most_freed <= READS_MAX
@@ -66,7 +66,7 @@ async def test_a_large_fetch_is_freed_in_turns(counts: Any) -> None:
 async def test_a_fetch_reads_many_partitions_in_one_slice_per_turn() -> None:
     world = FetchedBroker()
     world.fetch(max_wait_ms=0)
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.reads == MANY_PARTITIONS
     assert world.most_in_a_turn <= READS_MAX
 
@@ -84,10 +84,10 @@ async def test_an_append_makes_a_waiting_fetch_read_only_one_partition_again() -
     world.fetch(min_bytes=3 * BATCH_BYTES)
     await world.turns(lambda: world.reads == MANY_PARTITIONS and bool(world.partitions[0].waiters.waiting))
     for number, partition in enumerate(world.partitions[:3]):
-        assert world.answer is None
+        assert world.response is None
         partition.append()
         await world.turns(partial(world.has_read, MANY_PARTITIONS + number + 1))
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.slices() == 3
     assert world.reads == MANY_PARTITIONS + 3
     assert not any(partition.waiters.waiting for partition in world.partitions)
@@ -99,7 +99,7 @@ async def test_a_fetch_returns_records_that_are_appended_between_two_slices() ->
     await world.turns(lambda: world.partitions[0].reads == 1)
     assert world.reads < MANY_PARTITIONS
     world.partitions[0].append()
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.slices() == 1
 
 
@@ -109,7 +109,7 @@ async def test_a_fetch_ends_its_wait_if_a_partition_moves_to_another_leader() ->
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
     world.partitions[5].leader = None
     world.partitions[5].waiters.mark()
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
 
 
 async def test_a_waiting_fetch_counts_a_partition_with_two_appends_once() -> None:
@@ -118,9 +118,9 @@ async def test_a_waiting_fetch_counts_a_partition_with_two_appends_once() -> Non
     await world.turns(lambda: bool(world.partitions[-1].waiters.waiting))
     world.partitions[9].append()
     await world.turns(lambda: world.partitions[9].reads == 2)
-    assert world.answer is None
+    assert world.response is None
     world.partitions[9].append()
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.slices() == 1
 
 
@@ -133,9 +133,9 @@ async def test_a_waiting_fetch_returns_no_records_if_its_client_loses_the_right(
     world.send(body)
     denial = AclEntry("User:ANONYMOUS", "*", AclOperation.READ, Permission.DENY)
     authorizer.replace({AclPattern(ResourceType.TOPIC, "flights", PatternType.LITERAL): [denial]})
-    assert world.answer is None
+    assert world.response is None
     world.partitions[0].append()
-    await world.turns(lambda: world.answer is not None)
+    await world.turns(lambda: world.response is not None)
     assert world.slices() == 0
 
 
@@ -147,7 +147,7 @@ async def test_a_fetch_checks_rights_to_many_topics_in_slices() -> None:
     body = world.request(topics=MANY_PARTITIONS)
     world.send(body)
     most = 0
-    while world.answer is None:
+    while world.response is None:
         before = names.call_count
         await asyncio.sleep(0)
         most = max(most, names.call_count - before)
@@ -166,7 +166,7 @@ async def test_a_client_that_disconnects_in_the_middle_gets_no_answer_and_its_fe
     world.is_gone = True
     give_up()
     await world.turns(lambda: not world.kept)
-    assert world.answer is None
+    assert world.response is None
     assert not any(partition.waiters.waiting for partition in world.partitions)
 
 
@@ -179,7 +179,7 @@ async def test_a_large_fetch_that_waits_when_its_client_disconnects_is_freed_in_
     assert not any(partition.waiters.waiting for partition in world.partitions)
     await world.turns(lambda: not world.kept)
     assert world.most_freed <= READS_MAX
-    assert world.answer is None
+    assert world.response is None
 
 
 @pytest.mark.parametrize("cut", [1, 40, 20_000])
@@ -190,7 +190,7 @@ async def test_a_large_fetch_that_lacks_bytes_closes_its_connection(cut: int) ->
     await world.turns(lambda: world.closed is not None)
     assert world.closed is not None
     assert world.closed.startswith("Fetch: ")
-    assert world.answer is None
+    assert world.response is None
 
 
 @pytest.mark.parametrize("seed", range(size(5, 500)))
@@ -211,10 +211,10 @@ async def test_a_fetch_in_turns_gets_the_response_of_one_turn(seed: int, monkeyp
     answers: list[Any] = []
     for large_bytes in (0, len(body)):
         monkeypatch.setattr(fetch, "LARGE_FETCH_BYTES", large_bytes)
-        world.answer = None
+        world.response = None
         world.send(body)
-        await world.turns(lambda: world.answer is not None)
-        answers.append(world.answer)
+        await world.turns(lambda: world.response is not None)
+        answers.append(world.response)
     assert answers[0] == answers[1]
 
 
@@ -225,10 +225,10 @@ async def test_a_large_fetch_takes_turns_and_is_throttled_while_quotas_are_set()
     world.handler_environment.quotas = ClientQuotas(image, ManualClock(), None)
     world.answers = SimpleNamespace(mute=muted.append)
     for _ in range(2):
-        world.answer = None
+        world.response = None
         world.send(world.request(max_wait_ms=0), throttled(FETCH, fetch.handle))
-        assert world.answer is None
-        await world.turns(lambda: world.answer is not None)
+        assert world.response is None
+        await world.turns(lambda: world.response is not None)
         assert world.reads > 0
     assert muted
     assert world.most_in_a_turn <= READS_MAX
@@ -258,8 +258,8 @@ async def test_a_large_fetch_of_a_follower_is_answered_and_freed_in_turns(
     world.handler_environment.followers = SimpleNamespace(answer_in_steps=in_steps)
     world.handler_environment.authorizer = Authorizer([], allow_if_none=may_follow, audit=Mock())
     world.send(world.request(replica_id=2))
-    await world.turns(lambda: world.answer is not None)
-    frame = b"".join(part for part in world.answer or () if not isinstance(part, FileSlice))
+    await world.turns(lambda: world.response is not None)
+    frame = b"".join(part for part in world.response or () if not isinstance(part, FileSlice))
     answer = parse_replica_fetch_response(memoryview(frame)[4:])
     assert (answer.error, sum(len(found) for _, found in answer.topics)) == (error, results)
     await world.turns(lambda: not world.kept)

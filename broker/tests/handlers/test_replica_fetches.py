@@ -32,7 +32,7 @@ class Followers:
     def __init__(self) -> None:
         self.fetched: list[FetchRequest] = []
 
-    def fetch(self, request: FetchRequest, respond: Any) -> None:
+    def fetch(self, request: FetchRequest, answer: Any) -> None:
         self.fetched.append(request)
 
 
@@ -64,7 +64,7 @@ def test_a_follower_can_fetch_only_on_its_inter_broker_listener_and_is_a_suspect
         suspect=lambda *each: suspects.append(each),
     )
     client = Client(listener, "127.0.0.1:5")
-    channel = cast(Channel, SimpleNamespace(client=client, respond=sent.append, when_closed=[]))
+    channel = cast(Channel, SimpleNamespace(client=client, answer=sent.append, when_closed=[]))
     fetch.answer_replica_fetch(cast(HandlerEnvironment, parts), channel, 17, 7, REQUEST)
     assert followers.fetched == [REQUEST] * passes
     for each in channel.when_closed:

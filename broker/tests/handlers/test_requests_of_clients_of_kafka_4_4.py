@@ -46,7 +46,7 @@ def test_a_client_that_reaches_another_broker_than_it_expects_bootstraps_again(
     )
     sent = memoryview(encode_request(request, 5, 1, "a"))
     answers: list[Any] = []
-    channel: Any = SimpleNamespace(respond=answers.extend)
+    channel: Any = SimpleNamespace(answer=answers.extend)
     table.answer_api_versions(environment(), channel, 5, 1, sent, REQUEST_HEADER_BYTES, len(sent))
     assert int.from_bytes(answers[0][8:10], "big") == error
 

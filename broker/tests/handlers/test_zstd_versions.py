@@ -25,11 +25,11 @@ class Channel:
 
     client, trust = Client("PLAINTEXT", "127.0.0.1:5", "client"), None
 
-    def respond(self, parts: list[Any]) -> None:
-        self.answer = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))
+    def answer(self, parts: list[Any]) -> None:
+        self.response = b"".join(bytes(part) for part in parts if isinstance(part, (bytes, bytearray)))
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
-        self.respond([response])
+    def answer_soon(self, response: bytes | bytearray) -> None:
+        self.answer([response])
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_produce_accepts_zstd_from_version_7_on(broker: Broker, version: int, co
     body = ProduceRequest(transactional_id=None, acks=1, timeout_ms=1500, topic_data=asked).encode(version=version)
     channel: Any = Channel()
     produce.handle(services(broker), channel, version, 7, memoryview(bytearray(body)), 0, len(body))
-    decoded = ProduceResponse.decode(channel.answer, version=version, header=True, framed=True)
+    decoded = ProduceResponse.decode(channel.response, version=version, header=True, framed=True)
     error = decoded.responses[0].partition_responses[0].error_code
     refused = version < 7 and codec is Codec.ZSTD
     assert error == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else ErrorCode.NONE)
@@ -83,4 +83,4 @@ def test_fetch_returns_records_of_a_zstd_topic_from_version_10_on(
     fetch.handle(services(broker), channel, version, 7, memoryview(bytearray(body)), 0, len(body))
     refused = version < 10 and compression is Compression.ZSTD
     error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if refused else ErrorCode.NONE
-    assert (b"flights\0\0\0\1\0\0\0\0" + error_code.to_bytes(2)) in channel.answer
+    assert (b"flights\0\0\0\1\0\0\0\0" + error_code.to_bytes(2)) in channel.response

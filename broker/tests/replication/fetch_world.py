@@ -65,15 +65,15 @@ class WorldLink:
         request = parse_fetch(buffer, start, len(buffer), version)
         self.world.requests.append(request)
 
-        def respond(answer: FollowerAnswer) -> None:
-            error, session_id, topics = answer
+        def answer(found: FollowerAnswer) -> None:
+            error, session_id, topics = found
             parts = encode_fetch_response(correlation_id, version, topics, session_id, error)
             response = b"".join(
                 part.file.read_at(part.position, part.length) if isinstance(part, FileSlice) else part for part in parts
             )
             self.world.timers.call_later(LATENCY_S, partial(self._return, response, on_response))
 
-        self.world.brokers[self.broker_id].sessions.fetch(request, respond)
+        self.world.brokers[self.broker_id].sessions.fetch(request, answer)
 
     def _return(self, response: bytes, on_response: Callable[[memoryview], None]) -> None:
         if self.on_closed is not None:

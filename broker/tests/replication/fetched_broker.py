@@ -64,7 +64,7 @@ class FetchedBroker:
         self.turn: SharedTurn | None = None
         self.when_closed: list[Callable[..., object]] = []
         self.last_turn: SharedTurn | None = None
-        self.answer: list[Part] | None = None
+        self.response: list[Part] | None = None
         self.answered = 0
         self.answers: Any = None
         self.closed: str | None = None
@@ -87,15 +87,15 @@ class FetchedBroker:
     def request_is_read(self) -> None:
         self.is_read = True
 
-    def respond(self, parts: list[Part]) -> None:
-        self.answer = parts
+    def answer(self, parts: list[Part]) -> None:
+        self.response = parts
         self.answered += 1
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
-        self.respond([response])
+    def answer_soon(self, response: bytes | bytearray) -> None:
+        self.answer([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
-        return lambda parts: self.respond(parts) if parts else None
+        return lambda parts: self.answer(parts) if parts else None
 
     def close(self, reason: str | None = None) -> None:
         self.closed = reason
@@ -160,5 +160,5 @@ class FetchedBroker:
         return self.reads == partitions
 
     def slices(self) -> int:
-        assert self.answer is not None
-        return sum(isinstance(part, FileSlice) for part in self.answer)
+        assert self.response is not None
+        return sum(isinstance(part, FileSlice) for part in self.response)

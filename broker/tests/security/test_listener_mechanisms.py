@@ -36,7 +36,7 @@ def test_plain_knows_the_users_of_its_jaas_config() -> None:
     settings = security(sasl_enabled_mechanisms="PLAIN", plain_sasl_jaas_config=PLAIN)
     mechanisms = listener_mechanisms(settings, ENVIRONMENT)
     assert list(mechanisms) == ["PLAIN"]
-    assert mechanisms["PLAIN"].begin().respond(b"\0alice\0geheim") == ServerToken(b"", Identity("alice"))
+    assert mechanisms["PLAIN"].begin().answer(b"\0alice\0geheim") == ServerToken(b"", Identity("alice"))
 
 
 OF_SCRAM = {"sasl_enabled_mechanisms": "PLAIN", "sasl_plain_credentials": "scram"}

@@ -68,7 +68,7 @@ def message(text: bytes, gs2: bytes = b"n,,", extensions: bytes = b"") -> bytes:
     ids=count(1),
 )
 def test_a_token_authenticates_its_user_until_it_expires(text: bytes) -> None:
-    answer = MECHANISM.begin().respond(text)
+    answer = MECHANISM.begin().answer(text)
     assert answer.token == b""
     assert isinstance(answer.identity, Identity)
     assert (answer.identity.user[:2], answer.identity.expires_at_ms) == ("al", START_MS + 60_000)
@@ -78,11 +78,11 @@ def test_a_token_authenticates_its_user_until_it_expires(text: bytes) -> None:
 @pytest.mark.parametrize("then", [b"\1", b"", message(token())], ids=count(1))
 def test_a_wrong_token_gets_the_same_refusal_for_every_cause(text: bytes, then: bytes) -> None:
     dialogue = MECHANISM.begin()
-    answer = dialogue.respond(text)
+    answer = dialogue.answer(text)
     assert (answer.token, answer.identity) == (INVALID_TOKEN.encode(), None)
     assert answer.refusal
     with pytest.raises(AuthenticationFailed) as refused:
-        dialogue.respond(then)
+        dialogue.answer(then)
     assert refused.value.for_client == INVALID_TOKEN
 
 
@@ -110,13 +110,13 @@ def test_a_wrong_token_gets_the_same_refusal_for_every_cause(text: bytes, then: 
 )
 def test_a_malformed_message_is_refused_at_once(text: bytes) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
-        MECHANISM.begin().respond(text)
+        MECHANISM.begin().answer(text)
     assert refused.value.for_client is None
 
 
 def lets_in(endpoint: Endpoint, issuer: Issuer) -> bool:
     text = issuer.token("alice", now_s=endpoint.clock.now_ms() / 1000).encode()
-    return endpoint.mechanism.begin().respond(message(text)).identity is not None
+    return endpoint.mechanism.begin().answer(message(text)).identity is not None
 
 
 async def test_keys_are_fetched_periodically_and_kept_while_the_url_does_not_answer() -> None:

@@ -7,7 +7,7 @@ from barnabas_broker.security.sasl.scram import AuthenticationFailed, Plain
 
 @pytest.mark.parametrize("token", [b"\0alice\0secret", b"alice\0alice\0secret"])
 def test_a_user_authenticates_with_the_password(token: bytes) -> None:
-    answer = Plain({"alice": "secret"}).begin().respond(token)
+    answer = Plain({"alice": "secret"}).begin().answer(token)
     assert answer.token == b""
     assert answer.identity is not None
     assert answer.identity.user == "alice"
@@ -28,5 +28,5 @@ def test_a_user_authenticates_with_the_password(token: bytes) -> None:
 )
 def test_every_other_token_is_refused(token: bytes) -> None:
     with pytest.raises(AuthenticationFailed) as refused:
-        Plain({"alice": "secret"}).begin().respond(token)
+        Plain({"alice": "secret"}).begin().answer(token)
     assert "secret" not in str(refused.value)

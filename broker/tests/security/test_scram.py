@@ -38,19 +38,19 @@ def attempt(
     """Return the last answer, and the verifier that the client expects."""
     bare = f"n={escaped_name(user)},r=client{extension}"
     dialogue = scram.begin()
-    server_first = dialogue.respond((gs2 + bare).encode()).token.decode()
+    server_first = dialogue.answer((gs2 + bare).encode()).token.decode()
     nonce = server_first.split(",")[0]
     unproved = f"c={channel},{nonce}"
     proof, verifier = proof_of(scram.kind.function, password, bare, server_first, unproved)
-    return dialogue.respond(f"{unproved},p={proof}".encode()), verifier
+    return dialogue.answer(f"{unproved},p={proof}".encode()), verifier
 
 
 def test_the_answers_to_the_example_of_rfc_7677_are_those_of_the_rfc() -> None:
     users = {"user": verifier_of("pencil", salt=b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="))}
     dialogue = server(users, nonce="%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0").begin()
-    first = dialogue.respond(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
+    first = dialogue.answer(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO")
     assert first.token == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
-    last = dialogue.respond(
+    last = dialogue.answer(
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     assert last.token == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
@@ -75,10 +75,10 @@ def test_an_unknown_user_gets_the_same_dialogue_as_a_known_one_with_a_wrong_pass
             attempt(scram, "alice", "wrong")
         refusals.append(str(refused.value))
     assert refusals[0] == refusals[1]
-    first, again = (server({}, nonce=nonce).begin().respond(b"n,,n=bob,r=x").token.split(b",") for nonce in "ab")
+    first, again = (server({}, nonce=nonce).begin().answer(b"n,,n=bob,r=x").token.split(b",") for nonce in "ab")
     assert first[1:] == again[1:]
     assert first[2] == b"i=4096"
-    assert server({}).begin().respond(b"n,,n=eve,r=x").token.split(b",")[1] != first[1]
+    assert server({}).begin().answer(b"n,,n=eve,r=x").token.split(b",")[1] != first[1]
 
 
 def nobody(_: str) -> None:
@@ -128,7 +128,7 @@ def test_an_extension_is_ignored_and_a_delegation_token_is_refused() -> None:
 )
 def test_a_malformed_first_message_is_refused(first: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
-        server({}).begin().respond(first)
+        server({}).begin().answer(first)
 
 
 @pytest.mark.parametrize(
@@ -136,20 +136,20 @@ def test_a_malformed_first_message_is_refused(first: bytes) -> None:
 )
 def test_a_final_message_with_another_nonce_or_no_proof_is_refused(final: bytes) -> None:
     dialogue = server({"alice": verifier_of("right")}).begin()
-    dialogue.respond(b"n,,n=alice,r=client")
+    dialogue.answer(b"n,,n=alice,r=client")
     with pytest.raises(AuthenticationFailed):
-        dialogue.respond(final)
+        dialogue.answer(final)
 
 
 def test_the_old_password_is_refused_if_it_changes_during_the_dialogue() -> None:
     users = {"alice": verifier_of("old")}
     scram = server(users)
     bare, dialogue = "n=alice,r=client", scram.begin()
-    server_first = dialogue.respond(f"n,,{bare}".encode()).token.decode()
+    server_first = dialogue.answer(f"n,,{bare}".encode()).token.decode()
     users["alice"] = verifier_of("new")
     proof, _ = proof_of("sha256", "old", bare, server_first, "c=biws,r=clientserver")
     with pytest.raises(AuthenticationFailed):
-        dialogue.respond(f"c=biws,r=clientserver,p={proof}".encode())
+        dialogue.answer(f"c=biws,r=clientserver,p={proof}".encode())
 
 
 def test_a_credential_is_stored_in_kafkas_text_format_and_its_repr_shows_no_key() -> None:
@@ -165,8 +165,8 @@ def test_a_credential_is_stored_in_kafkas_text_format_and_its_repr_shows_no_key(
 def test_a_broker_logs_in_to_another_and_checks_its_proof(mechanism: str) -> None:
     scram = server({"b,1": verifier_of("right", mechanism)}, mechanism)
     login, dialogue = ScramLogin(SCRAM_HASHES[mechanism], "b,1", "right", "n"), scram.begin()
-    first = dialogue.respond(login.next_token(b"") or b"")
-    last = dialogue.respond(login.next_token(first.token) or b"")
+    first = dialogue.answer(login.next_token(b"") or b"")
+    last = dialogue.answer(login.next_token(first.token) or b"")
     assert last.identity is not None
     assert login.next_token(last.token) is None
     with pytest.raises(LoginFailed):

@@ -72,7 +72,7 @@ class Server:
 
 
 def answer(dialogue: Dialogue, token: bytes) -> ServerToken:
-    found = dialogue.respond(token)
+    found = dialogue.answer(token)
     return found.conclude(found.compute()) if isinstance(found, SlowCheck) else found
 
 
@@ -95,7 +95,7 @@ def test_plain_hashes_neither_of_two_passwords_again() -> None:
     for password in ("old", "new", "old"):
         server.log_in("PLAIN", password)
     for password in ("old", "new"):
-        assert isinstance(server.mechanisms["PLAIN"].begin().respond(f"\0alice\0{password}".encode()), ServerToken)
+        assert isinstance(server.mechanisms["PLAIN"].begin().answer(f"\0alice\0{password}".encode()), ServerToken)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -137,7 +137,7 @@ def counted(hashes: list[bytes]) -> object:
 def test_a_rotation_with_an_overlap_refuses_no_login_that_is_under_way(way: str, password: str) -> None:
     server = Server(alice=credential("old"))
     if way == "PLAIN":
-        check = server.mechanisms[way].begin().respond(f"\0alice\0{password}".encode())
+        check = server.mechanisms[way].begin().answer(f"\0alice\0{password}".encode())
         assert isinstance(check, SlowCheck)
         hashed = check.compute()
         server.users[ALICE] = credential("new", previous="old")

@@ -42,7 +42,7 @@ def plain(users: Users) -> VerifiedPlain:
 
 
 def slow(mechanism: VerifiedPlain, token: bytes) -> SlowCheck:
-    found = mechanism.begin().respond(token)
+    found = mechanism.begin().answer(token)
     assert isinstance(found, SlowCheck)
     return found
 
@@ -60,7 +60,7 @@ def test_a_user_authenticates_with_the_password_and_a_second_time_without_a_slow
     server = plain({("alice", mechanism): verifier("right", mechanism)})
     alice = Identity("alice", credential=mechanism, verifier_id=verifier("right", mechanism).keys.verifier_id)
     assert log_in(server, token) == alice
-    assert server.respond(token) == ServerToken(b"", alice)
+    assert server.answer(token) == ServerToken(b"", alice)
 
 
 def test_the_sha_512_credential_of_a_user_takes_precedence() -> None:
@@ -84,7 +84,7 @@ def test_a_wrong_password_and_an_unknown_user_get_the_same_refusal(token: bytes)
 @pytest.mark.parametrize("token", [b"", b"\0\0right", b"\0alice\0", b"\xff\0a\0b", b"bob\0alice\0right"])
 def test_a_malformed_token_or_another_authorization_id_is_refused_without_a_hash(token: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
-        plain({("alice", SHA_512): verifier("right")}).respond(token)
+        plain({("alice", SHA_512): verifier("right")}).answer(token)
 
 
 def test_a_changed_or_deleted_password_is_refused_even_after_a_login_with_it() -> None:

@@ -36,7 +36,7 @@ _SIZE = struct.Struct(">i")
 def who(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
     """Answer with the principal of the connection; this is the dispatch after the login."""
     name = connection.client.principal.encode()
-    connection.respond([_SIZE.pack(len(name)) + name])
+    connection.answer([_SIZE.pack(len(name)) + name])
 
 
 class EndingPlain(Plain):
@@ -47,10 +47,10 @@ class EndingPlain(Plain):
     def begin(self) -> "EndingPlain":
         return self
 
-    def respond(self, token: bytes) -> ServerToken:
-        answer = super().respond(token)
-        assert answer.identity is not None
-        return answer._replace(identity=Identity(answer.identity.user, self.ends_ms))
+    def answer(self, token: bytes) -> ServerToken:
+        found = super().answer(token)
+        assert found.identity is not None
+        return found._replace(identity=Identity(found.identity.user, self.ends_ms))
 
 
 class SlowPlain:
@@ -67,8 +67,8 @@ class SlowPlain:
     def begin(self) -> "SlowPlain":
         return self
 
-    def respond(self, token: bytes) -> SlowCheck:
-        return SlowCheck(self.compute, lambda _: self._plain.respond(token))
+    def answer(self, token: bytes) -> SlowCheck:
+        return SlowCheck(self.compute, lambda _: self._plain.answer(token))
 
 
 def of_tokens(clock: ManualClock) -> OAuthBearer:

@@ -74,7 +74,7 @@ def test_an_answered_fetch_is_freed_without_the_garbage_collector() -> None:
         for partition in world.partitions:
             partition.leader = None
             partition.waiters.mark()
-        await turns(lambda: world.answer is not None)
+        await turns(lambda: world.response is not None)
         await asyncio.sleep(0)
         assert fetches(collected=False) == 0
 

@@ -59,9 +59,9 @@ class World:
         if body == b"late":
             self.outstanding.append(connection.defer(reads_on=True))
         elif length is None:
-            connection.respond([struct.pack(">i", len(body)), body])
+            connection.answer([struct.pack(">i", len(body)), body])
         else:
-            connection.respond([struct.pack(">i", length), FileSlice(self.file, START, length)])
+            connection.answer([struct.pack(">i", length), FileSlice(self.file, START, length)])
 
 
 @asynccontextmanager

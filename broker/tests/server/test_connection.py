@@ -43,7 +43,7 @@ class Recorder:
         if self.hold:
             self.held.append((connection.defer(), body))
         else:
-            connection.respond([framed(body)])
+            connection.answer([framed(body)])
 
 
 @asynccontextmanager
@@ -151,8 +151,8 @@ async def test_no_request_is_handled_while_an_answer_is_outstanding() -> None:
             await asyncio.sleep(0)
         assert recorder.requests == [b"first"]
         recorder.hold = False
-        respond, body = recorder.held.pop()
-        respond([framed(body)])
+        send, body = recorder.held.pop()
+        send([framed(body)])
         assert [await answer(reader), await answer(reader)] == [b"first", b"second"]
 
 

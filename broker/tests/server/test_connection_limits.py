@@ -34,7 +34,7 @@ class Limits:
 
 
 def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
-    connection.respond([buffer[start - 4 : end]])
+    connection.answer([buffer[start - 4 : end]])
 
 
 @asynccontextmanager

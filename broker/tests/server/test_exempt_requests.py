@@ -38,7 +38,7 @@ class Cluster:
             when_closed=[],
             client=Client("CLIENTS", "10.0.0.1:1", "c", "User:eve"),
             answers=SimpleNamespace(mute=self.muted.append),
-            respond=self.sent.extend,
+            answer=self.sent.extend,
             trust=None,
             turn=None,
             request_is_read=lambda: None,

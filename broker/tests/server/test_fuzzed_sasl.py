@@ -50,7 +50,7 @@ class FuzzedConnection:
         self.deferred.append(LateAnswer(mutes=True))
         return lambda _: None
 
-    def respond(self, _: list[Part]) -> None:
+    def answer(self, _: list[Part]) -> None:
         pass
 
     def close(self, _: str | None = None) -> None:

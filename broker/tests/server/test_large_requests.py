@@ -88,11 +88,11 @@ async def test_a_raw_request_that_takes_turns_comes_again_before_the_requests_be
         came.append(channel.turn is not None)
         if channel.turn is None:
             raise TakesTurns(environment.answers)
-        respond = channel.defer()
+        send = channel.defer()
 
         def answer() -> None:
             channel.request_is_read()
-            respond([framed(bytes(where[0][where[1] : where[2]]))])
+            send([framed(bytes(where[0][where[1] : where[2]]))])
 
         asyncio.get_running_loop().call_soon(answer)
         return lambda: None

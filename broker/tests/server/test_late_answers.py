@@ -28,15 +28,15 @@ class Lateness:
         assert not any(each.startswith(b"mute") for each, _ in self.outstanding)
         self.taken.append(body)
         if body.startswith(b"now"):
-            connection.respond([framed(body)])
+            connection.answer([framed(body)])
         elif body.startswith(b"soon"):
-            connection.respond_soon(bytearray(framed(body)))
+            connection.answer_soon(bytearray(framed(body)))
         else:
             self.outstanding.append((body, connection.defer(reads_on=body.startswith(b"late"))))
 
     def release(self, index: int) -> None:
-        body, respond = self.outstanding.pop(index % len(self.outstanding))
-        respond([] if body.endswith(b"nothing") else [framed(body)])
+        body, answer = self.outstanding.pop(index % len(self.outstanding))
+        answer([] if body.endswith(b"nothing") else [framed(body)])
 
 
 async def turns(until: Callable[[], bool]) -> None:
@@ -102,7 +102,7 @@ async def test_a_response_to_a_closed_connection_is_dropped() -> None:
         connection.close()
         dispatch.release(0)
         dispatch.release(0)
-        connection.respond([framed(b"too late")])
+        connection.answer([framed(b"too late")])
         await asyncio.sleep(0)
         assert connection.is_closed
         assert connection.bytes_sent == 0
@@ -122,8 +122,8 @@ async def test_unsent_responses_are_not_counted_once_the_connection_has_closed()
     async with connected(dispatch) as (connection, reader, writer):  # type: ignore[arg-type]
         writer.write(framed(b"late 1") + framed(b"late 2") + framed(b"now 3"))
         await turns(lambda: len(dispatch.taken) == 3)
-        _, respond = dispatch.outstanding.pop(0)
-        respond([bytes(8 * 1024 * 1024)])
+        _, answer = dispatch.outstanding.pop(0)
+        answer([bytes(8 * 1024 * 1024)])
         await turns(lambda: not connection.waits_for_client)
         writer.write(struct.pack(">i", -1))
         assert connection.unsent_bytes > 0
@@ -140,8 +140,8 @@ async def test_responses_that_wait_for_an_earlier_one_count_as_unsent_and_stop_t
         writer.write(b"".join(map(framed, [b"late 1", b"late 2", b"late 3"])))
         await turns(lambda: len(dispatch.taken) == 3)
         for size_bytes in (LATE_BYTES_MAX // 2, LATE_BYTES_MAX):
-            _, respond = dispatch.outstanding.pop()
-            respond([bytes(size_bytes)])
+            _, send = dispatch.outstanding.pop()
+            send([bytes(size_bytes)])
         await turns(lambda: connection.unsent_bytes == LATE_BYTES_MAX * 3 // 2)
         assert connection.has_unsent
         await turns(lambda: not connection.waits_for_client)

@@ -39,9 +39,9 @@ class Echo:
         if body == b"close":
             connection.close()
         elif body == b"large":
-            connection.respond([framed(body), bytes(4)])
+            connection.answer([framed(body), bytes(4)])
         else:
-            connection.respond_soon(bytearray(framed(body)))
+            connection.answer_soon(bytearray(framed(body)))
 
 
 @pytest.fixture(autouse=True)

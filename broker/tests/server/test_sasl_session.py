@@ -43,7 +43,7 @@ async def test_a_bug_in_a_mechanism_ends_only_that_connection(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: escaped.append(context))
     async with world() as at:
         with monkeypatch.context() as patched:
-            patched.setattr(EndingPlain, "respond", lambda *_: 1 // 0)
+            patched.setattr(EndingPlain, "answer", lambda *_: 1 // 0)
             client = await at.connect()
             await client.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
             assert await client.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2) is None

@@ -36,13 +36,13 @@ def framed(body: bytes) -> bytes:
 def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
     body = bytes(buffer[start:end])
     if body.startswith(b"large"):
-        connection.respond([framed(bytes(8 * MIB))])
+        connection.answer([framed(bytes(8 * MIB))])
     elif body.startswith(b"late"):
         connection.defer(reads_on=True)
     elif body.startswith(b"mute"):
         connection.defer()
     else:
-        connection.respond([framed(body)])
+        connection.answer([framed(body)])
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def echo(connection: Connection, buffer: memoryview, start: int, end: int) -> None:
     body = bytes(buffer[start:end])
     answer = connection.client.principal.encode() if body == b"who" else body
-    connection.respond([struct.pack(">i", len(answer)), answer])
+    connection.answer([struct.pack(">i", len(answer)), answer])
 
 
 @asynccontextmanager

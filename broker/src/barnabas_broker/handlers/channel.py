@@ -107,11 +107,11 @@ class Channel(Protocol):
         """
         ...
 
-    def respond(self, parts: list[Part]) -> None:
+    def answer(self, parts: list[Part]) -> None:
         """Send the response now."""
         ...
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
+    def answer_soon(self, response: bytes | bytearray) -> None:
         """Send a small response together with those to other requests of the client that were received with it."""
         ...
 

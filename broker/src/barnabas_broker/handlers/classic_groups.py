@@ -95,9 +95,7 @@ def join_group(
         )
         return JoinGroupResponse(error_code=ErrorCode.INVALID_REQUEST, member_id=request.member_id)
     join = _join_request(context, request)
-    return answer_of(
-        lambda respond: environment.groups.join(join, lambda reply: respond(_join_response(reply, version)))
-    )
+    return answer_of(lambda answer: environment.groups.join(join, lambda reply: answer(_join_response(reply, version))))
 
 
 def _join_request(context: RequestContext, request: JoinGroupRequest) -> JoinRequest:
@@ -164,7 +162,7 @@ def sync_group(
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    return answer_of(lambda respond: environment.groups.sync(sync, lambda reply: respond(_sync_response(reply))))
+    return answer_of(lambda answer: environment.groups.sync(sync, lambda reply: answer(_sync_response(reply))))
 
 
 def _sync_response(reply: SyncReply) -> SyncGroupResponse:

@@ -51,14 +51,14 @@ def answer_replica_fetch(
 ) -> None:
     """Respond to a follower as soon as there are new records, or refuse it (`may_follow`)."""
 
-    def respond(answer: FollowerAnswer) -> None:
-        error, session_id, topics = answer
-        channel.respond(encode_fetch_response(correlation_id, version, topics, session_id, error))
+    def answer(found: FollowerAnswer) -> None:
+        error, session_id, topics = found
+        channel.answer(encode_fetch_response(correlation_id, version, topics, session_id, error))
 
     if may_follow(environment, channel.client, request.replica_id):
         if request.session_id == NO_SESSION:
             _watch(environment, channel, request)
-        environment.followers.fetch(request, respond)
+        environment.followers.fetch(request, answer)
     else:
         refuse_follower(channel, version, correlation_id)
 
@@ -102,7 +102,7 @@ def refuse_follower(channel: Channel, version: int, correlation_id: int) -> None
     if version < SESSIONS_SINCE:
         raise CloseConnection(f"a client that is not a broker sent Fetch v{version} with a replica id")
     error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    channel.respond(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
+    channel.answer(encode_fetch_response(correlation_id, version, [], NO_SESSION, error))
 
 
 BUG: Final = "a Fetch request failed because of a bug"
@@ -131,8 +131,8 @@ class ConsumerFetch:
         "_places",
         "_reader",
         "_request",
-        "_respond",
         "_results",
+        "_send",
         "_version",
     )
 
@@ -149,7 +149,7 @@ class ConsumerFetch:
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
-        self._respond: Callable[[list[Part]], None] | None = None
+        self._send: Callable[[list[Part]], None] | None = None
         self._end_wait: Callable[[], None] | None = None
         self._reader: _Reader | _RefusingReader = (_CommittedReader if request.isolation_level else _Reader)(
             environment, min(request.max_bytes, environment.config.fetch_max_bytes), version, channel.client
@@ -218,7 +218,7 @@ class ConsumerFetch:
         if self._is_enough or self._request.max_wait_ms <= 0:
             self._answer()
             return
-        self._respond = self._respond or self._channel.defer()
+        self._send = self._send or self._channel.defer()
         self._end_wait = self._environment.purgatory.watch(self, self._places, self._request.max_wait_ms / 1000)
 
     @property
@@ -257,8 +257,8 @@ class ConsumerFetch:
 
     def _answer(self) -> None:
         self._end_wait = None  # Break the reference cycle, because gc never collects objects frozen by gc.freeze.
-        respond = self._respond or self._channel.respond
-        respond(encode_fetch_response(self._correlation_id, self._version, self._results))
+        send = self._send or self._channel.answer
+        send(encode_fetch_response(self._correlation_id, self._version, self._results))
 
 
 class _Reader:
@@ -405,9 +405,9 @@ class FetchInTurns(ConsumerFetch):
 
     __slots__ = ("_has_waited", "_turn")
 
-    async def begin_in_turns(self, turn: SharedTurn, respond: Callable[[list[Part]], None]) -> None:
+    async def begin_in_turns(self, turn: SharedTurn, send: Callable[[list[Part]], None]) -> None:
         """Read the partitions that the client may read, and respond or wait. Raises CloseConnection if it has gone."""
-        self._turn, self._respond, self._has_waited = turn, respond, False
+        self._turn, self._send, self._has_waited = turn, send, False
         self.refuse(await self._turn.run(self._refused_in_steps()))
         await self._turn.run(self._read_in_steps())
         if self._turn.is_gone():
@@ -453,15 +453,15 @@ class FetchInTurns(ConsumerFetch):
 
     def _answer(self) -> None:
         self._end_wait = None
-        self._environment.attempt(self._respond_in_turns())
+        self._environment.attempt(self._answer_in_turns())
 
-    async def _respond_in_turns(self) -> None:
+    async def _answer_in_turns(self) -> None:
         try:
             if self._has_waited:
                 await self._turn.run(self._take_back_in_steps())
-            assert self._respond is not None
+            assert self._send is not None
             steps = fetch_response_in_steps(self._correlation_id, self._version, self._results)
-            self._respond(await self._turn.run(steps))
+            self._send(await self._turn.run(steps))
         except CloseConnection as reason:
             self._channel.close(str(reason))
         except BaseException:
@@ -494,7 +494,7 @@ def keep_results(turn: SharedTurn, topics: list[tuple[FetchTopic, list[FetchResu
 class LargeFetch:
     """A Fetch request of more than LARGE_FETCH_BYTES, which is parsed in turns before its sender is known."""
 
-    __slots__ = ("_channel", "_consumer", "_correlation_id", "_environment", "_respond", "_turn", "_version")
+    __slots__ = ("_channel", "_consumer", "_correlation_id", "_environment", "_send", "_turn", "_version")
 
     def __init__(self, environment: HandlerEnvironment, channel: Channel, version: int, correlation_id: int) -> None:
         if channel.turn is None:
@@ -505,7 +505,7 @@ class LargeFetch:
         self._version = version
         self._correlation_id = correlation_id
         self._turn = channel.turn
-        self._respond = channel.defer()
+        self._send = channel.defer()
         self._consumer: FetchInTurns | None = None
 
     def give_up(self) -> None:
@@ -534,19 +534,19 @@ class LargeFetch:
             await self._answer_follower(request)
             return
         self._consumer = FetchInTurns(self._environment, self._channel, request, self._version, self._correlation_id)
-        await self._consumer.begin_in_turns(self._turn, self._respond)
+        await self._consumer.begin_in_turns(self._turn, self._send)
 
     async def _answer_follower(self, request: FetchRequest) -> None:
         """Answer a follower without a wait, so that its connection reads on soon."""
         environment, version, turn = self._environment, self._version, self._turn
         if not may_follow(environment, self._channel.client, request.replica_id):
             refuse_follower(self._channel, version, self._correlation_id)
-            self._respond([])
+            self._send([])
         else:
             _watch(environment, self._channel, request)
             error, session_id, topics = await turn.run(environment.followers.answer_in_steps(request))
             steps = fetch_response_in_steps(self._correlation_id, version, topics, session_id, error)
-            self._respond(await turn.run(steps))
+            self._send(await turn.run(steps))
             keep_results(turn, topics)
         self._free()
 

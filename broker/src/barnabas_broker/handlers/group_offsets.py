@@ -68,8 +68,8 @@ def offset_commit(
     commit = _commit_request(context, request, offsets)
     unknown = _unknown(context)
     return answer_of(
-        lambda respond: environment.groups.commit(
-            commit, lambda errors: respond(_commit_response(request, documents, iter(errors), unknown))
+        lambda answer: environment.groups.commit(
+            commit, lambda errors: answer(_commit_response(request, documents, iter(errors), unknown))
         )
     )
 
@@ -94,7 +94,7 @@ async def _commit_some(
     """Commit offsets, except for topics that were deleted, whose offsets would never be removed."""
     there = [_is_there_still(environment, *each) for each in offsets]
     commit = _commit_request(context, request, list(compress(offsets, there)))
-    committed: list[ErrorCode] = await awaited(lambda respond: environment.groups.commit(commit, respond))
+    committed: list[ErrorCode] = await awaited(lambda answer: environment.groups.commit(commit, answer))
     codes = iter(committed)
     return [next(codes) if is_there else _unknown(context) for is_there in there]
 
@@ -374,10 +374,10 @@ def offset_delete(
     partitions = yield from flat_in_steps(request.topics, _named_partitions)
     there = yield from in_steps(partitions, partial(_exists, environment))
     return answer_of(
-        lambda respond: environment.groups.delete_offsets(
+        lambda answer: environment.groups.delete_offsets(
             request.group_id,
             list(compress(partitions, there)),
-            lambda error, errors: respond(_delete_response(request, there, error, errors)),
+            lambda error, errors: answer(_delete_response(request, there, error, errors)),
         )
     )
 

@@ -58,7 +58,7 @@ def consumer_group_heartbeat(
     owned = yield from _owned(request.topic_partitions)
     beat, answered = _beat(context, request, rights, owned), partial(response_of, ConsumerGroupHeartbeatResponse)
     return answer_of(
-        lambda respond: environment.groups.beat(beat, context.api_version, lambda reply: respond(answered(reply)))
+        lambda answer: environment.groups.beat(beat, context.api_version, lambda reply: answer(answered(reply)))
     )
 
 
@@ -250,7 +250,7 @@ def share_group_heartbeat(
         topic_names=request.subscribed_topic_names,
     )
     answered = partial(response_of, ShareGroupHeartbeatResponse)
-    return answer_of(lambda respond: share.beat(beat, lambda reply: respond(answered(reply))))
+    return answer_of(lambda answer: share.beat(beat, lambda reply: answer(answered(reply))))
 
 
 DescribedShareMember: TypeAlias = ShareGroupDescribeResponse.DescribedGroup.Member

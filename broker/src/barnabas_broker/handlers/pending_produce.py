@@ -72,8 +72,8 @@ class PendingProduce:
         "_partitions",
         "_read_on",
         "_request",
-        "_respond",
         "_results",
+        "_send",
         "_timer",
         "_timers",
         "_unappended",
@@ -92,7 +92,7 @@ class PendingProduce:
         self._channel = channel
         self._version = version
         self._correlation_id = correlation_id
-        self._respond = channel.defer(reads_on=True)
+        self._send = channel.defer(reads_on=True)
         self._read_on: Callable[[list[Part]], None] | None = None
         self._request = request
         self._results: ProduceResults = []
@@ -224,7 +224,7 @@ class PendingProduce:
                 parts = [encode_produce_response(self._correlation_id, self._version, self._request, results)]
             else:
                 check_unanswered(results)
-            self._respond(parts)
+            self._send(parts)
             self._read_on_unless_held()
         except CloseConnection as reason:
             self._channel.close(str(reason))
@@ -277,15 +277,15 @@ class ProduceInTurns(PendingProduce):
             return
         self._timer = None
         self._give_up_unappended()
-        self._attempt(self._respond_in_turns())
+        self._attempt(self._answer_in_turns())
         if REST not in self._partitions:  # Until then the connection keeps the bytes, and would read them again.
             self._read_on_unless_held()
 
-    async def _respond_in_turns(self) -> None:
+    async def _answer_in_turns(self) -> None:
         results: list[ProduceResult] = self._results  # type: ignore[assignment]  # none is None any more
         with suppress(CloseConnection):  # The connection has closed.
             steps = produce_response_in_steps(self._correlation_id, self._version, self._request, results)
-            self._respond([await self._turn.run(steps)])
+            self._send([await self._turn.run(steps)])
 
 
 ABORTABLE_SINCE: Final = 11

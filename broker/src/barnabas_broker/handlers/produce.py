@@ -390,7 +390,7 @@ def handle(
     if results is None:
         return appender.late.end if appender.late is not None and request.acks else None
     if request.acks:
-        channel.respond_soon(encode_produce_response(correlation_id, version, request, results))
+        channel.answer_soon(encode_produce_response(correlation_id, version, request, results))
     else:
         check_unanswered(results)
     return None

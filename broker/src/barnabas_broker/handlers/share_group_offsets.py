@@ -225,7 +225,7 @@ async def alter_share_group_offsets(
         async for each in answer.over(topic.partitions):
             offsets[TopicPartition(topic.topic_name, each.partition_index)] = each.start_offset
     answered: Answered = await awaited(
-        lambda respond: shares.alter_offsets(request.group_id, offsets, lambda *found: respond(found))
+        lambda take: shares.alter_offsets(request.group_id, offsets, lambda *found: take(found))
     )
     error, errors = answered
     if error:
@@ -288,7 +288,7 @@ def delete_share_group_offsets(
 
     delete = environment.groups.share.delete_offsets
     return answer_of(
-        lambda respond: delete(request.group_id, asked, lambda error, errors: respond(answered(error, errors)))
+        lambda answer: delete(request.group_id, asked, lambda error, errors: answer(answered(error, errors)))
     )
 
 

@@ -64,7 +64,7 @@ def answer_api_versions(
         image = environment.image
         answer = bytearray(_answer(version, tuple(sorted(image.features.items())), image.version(FEATURES_KEY)))
     _CORRELATION_ID.pack_into(answer, _CORRELATION_ID_START, correlation_id)
-    channel.respond([answer])
+    channel.answer([answer])
 
 
 def _is_name(text: str) -> bool:

@@ -204,7 +204,7 @@ class FollowerAnswer(NamedTuple):
 
 
 SESSION_GONE: Final = FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, NO_SESSION, [])
-Respond = Callable[[FollowerAnswer], None]
+SendAnswer = Callable[[FollowerAnswer], None]
 
 
 class LeaderEnvironment(NamedTuple):
@@ -233,15 +233,15 @@ class FollowerSessions:
         self.throttle = Throttle(environment.clock, lambda: environment.config().leader_replication_throttled_rate)
         self._last_id = NO_SESSION
 
-    def fetch(self, request: FetchRequest, respond: Respond) -> None:
+    def fetch(self, request: FetchRequest, send: SendAnswer) -> None:
         """Answer a follower's request now or later, but never before an earlier request of the same session.
 
         A request with another broker epoch than the registered one is refused, because such a request must not advance
         the high watermark (KIP-903).
         """
-        session = self._session_of(request, respond)
+        session = self._session_of(request, send)
         if session is not None:
-            session.fetch(request, respond)
+            session.fetch(request, send)
 
     def answer_in_steps(self, request: FetchRequest) -> InSteps[FollowerAnswer]:
         """Answer a request for very many partitions in steps, without a wait for records.
@@ -261,7 +261,7 @@ class FollowerSessions:
             session.answer(attempt, answers.append)
         return answers[0]
 
-    def _session_of(self, request: FetchRequest, respond: Respond) -> "FollowerSession | None":
+    def _session_of(self, request: FetchRequest, send: SendAnswer) -> "FollowerSession | None":
         """Return the session of a request, which may be new, or refuse the request and return None.
 
         The follower's waiting request, if any, is answered before the refusal.
@@ -283,7 +283,7 @@ class FollowerSessions:
             return session
         if session is not None:
             session.end_wait()
-        respond(FollowerAnswer(error, NO_SESSION, []))
+        send(FollowerAnswer(error, NO_SESSION, []))
         return None
 
     def _begin(self, follower_id: int) -> "FollowerSession":
@@ -349,7 +349,7 @@ class FollowerSession:
         self._release: Cancellable | None = None
         self._news: dict[FollowerPartition, None] = {}
         """The partitions whose high watermark or log start offset may have advanced since the last response."""
-        self._respond: Respond | None = None
+        self._send: SendAnswer | None = None
         self._bytes_min = self._bytes_max = 0
         self._deadline: Cancellable | None = None
         self._is_woken = False
@@ -361,14 +361,14 @@ class FollowerSession:
 
     def close(self) -> None:
         """Remove all partitions; answer a waiting request with FETCH_SESSION_ID_NOT_FOUND."""
-        respond = self._respond
+        send = self._send
         self._stop_waiting()
         if self._release is not None:
             self._release.cancel()
         for key in list(self._partitions):
             self._drop(key)
-        if respond is not None:
-            respond(SESSION_GONE)
+        if send is not None:
+            send(SESSION_GONE)
 
     def has_records(self, partition: FollowerPartition) -> None:
         """Mark a partition as one to read for the next response, because it may have records or an error.
@@ -376,7 +376,7 @@ class FollowerSession:
         If a Fetch request of the follower waits, schedule an attempt to answer the request.
         """
         self._ready[partition] = None
-        if self._respond is not None and not self._is_woken:
+        if self._send is not None and not self._is_woken:
             self._is_woken = True
             self._environment.timers.call_soon(self._woken)
 
@@ -384,7 +384,7 @@ class FollowerSession:
         """Include the partition's high watermark and log start offset in the next response, without sending it now."""
         self._news[partition] = None
 
-    def fetch(self, request: FetchRequest, respond: Respond) -> None:
+    def fetch(self, request: FetchRequest, send: SendAnswer) -> None:
         """Answer the previous request if it still waits; then answer `request`, at once or later.
 
         `request` is answered at once if its results have `min_bytes` bytes, an error or a diverging epoch, if it is the
@@ -400,7 +400,7 @@ class FollowerSession:
         for topic in request.topics:
             for wanted in topic.partitions:
                 self._name(attempt, topic, wanted, request.replica_epoch, now_ms)
-        self._respond = respond
+        self._send = send
         self._bytes_min = max(request.min_bytes, 1)
         self._bytes_max = min(request.max_bytes, self._environment.config().fetch_max_bytes)
         if not self._answer_if_due(attempt):
@@ -425,16 +425,16 @@ class FollowerSession:
             if number % STEP_ELEMENTS == 0:
                 yield 0
 
-    def answer(self, attempt: _Attempt, respond: Respond) -> None:
-        """Respond with what an attempt has read in steps, after another request that has come in between."""
+    def answer(self, attempt: _Attempt, send: SendAnswer) -> None:
+        """Answer with what an attempt has read in steps, after another request that has come in between."""
         self.end_wait()
         attempt.served = [each for each in attempt.served if each[0] in self._ready]
-        self._respond = respond
+        self._send = send
         self._answer(attempt)
 
     def end_wait(self) -> None:
         """Answer the waiting request, if a request waits, with the records that are available now."""
-        if self._respond is not None:
+        if self._send is not None:
             self._expired()
 
     def _name(
@@ -485,7 +485,7 @@ class FollowerSession:
     def _woken(self) -> None:
         """Try to answer the waiting request after partitions have changed."""
         self._is_woken = False
-        if self._respond is not None:
+        if self._send is not None:
             self._answer_if_due(_Attempt())
 
     def _expired(self) -> None:
@@ -545,8 +545,8 @@ class FollowerSession:
             each.changed()
 
     def _answer(self, attempt: _Attempt) -> None:
-        respond = self._respond
-        assert respond is not None
+        send = self._send
+        assert send is not None
         self._stop_waiting()
         for each, records in attempt.served:
             del self._ready[each]
@@ -558,10 +558,10 @@ class FollowerSession:
             result = each.news()
             if result is not None:
                 attempt.add(each.topic, result)
-        respond(FollowerAnswer(ErrorCode.NONE, self.session_id, list(attempt.results.values())))
+        send(FollowerAnswer(ErrorCode.NONE, self.session_id, list(attempt.results.values())))
 
     def _stop_waiting(self) -> None:
-        self._respond = None
+        self._send = None
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -311,23 +311,23 @@ class Answers:
         """True while no further request may be read."""
         return self._mutes > 0 or self._has_enough_late or self._throttle is not None or bool(self._outbox.unsent)
 
-    def respond(self, parts: list[Part]) -> None:
+    def answer(self, parts: list[Part]) -> None:
         """Send a response after the outstanding ones; stop reading requests until the socket has taken all bytes.
 
         Do nothing if the connection is closed.
         """
         if self._late:
-            self._respond_late(parts)
+            self._queue_late(parts)
         elif self.is_open:
             self._send(parts)
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
+    def answer_soon(self, response: bytes | bytearray) -> None:
         """Send a small response after the outstanding ones, with those to requests that were received with its request.
 
         The connection calls `flush` half-way through the received bytes, and after the last request in them.
         """
         if self._late:
-            self._respond_late([response])
+            self._queue_late([response])
         else:
             self.ready += response
 
@@ -344,7 +344,7 @@ class Answers:
             except OSError as error:
                 self._broken(error)
 
-    def _respond_late(self, parts: list[Part]) -> None:
+    def _queue_late(self, parts: list[Part]) -> None:
         late = LateAnswer(mutes=False)
         late.parts = parts
         self._late.append(late)

@@ -171,8 +171,8 @@ class Connection(WatchedConnection):
         answers = Answers(loop, transport, slow_clients, cold_reads, self)
         super().__init__(client, transport, answers)
         self._slow_clients = slow_clients
-        self.respond = answers.respond
-        self.respond_soon = answers.respond_soon
+        self.answer = answers.answer
+        self.answer_soon = answers.answer_soon
         self.defer = answers.defer
         self.deferred = answers.deferred
         self._receive = transport.receive

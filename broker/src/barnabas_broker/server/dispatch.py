@@ -242,21 +242,21 @@ class _ThrottledChannel:
     def trust(self, trust: ConnectionTrust | None) -> None:
         self._connection.trust = trust
 
-    def respond(self, parts: list[Part]) -> None:
+    def answer(self, parts: list[Part]) -> None:
         """Send the response now, with the throttle time."""
-        self._connection.respond(self._with_throttle_time(parts))
+        self._connection.answer(self._with_throttle_time(parts))
 
-    def respond_soon(self, response: bytes | bytearray) -> None:
+    def answer_soon(self, response: bytes | bytearray) -> None:
         """Send the response, with the throttle time, together with those to requests that were received with it."""
-        self.respond([response])
+        self.answer([response])
 
     def defer(self, *, reads_on: bool = False) -> Callable[[list[Part]], None]:
         """Return a callback that takes the parts of the response, and sends them with the throttle time.
 
         The callback sends nothing for an empty list.
         """
-        respond = self._connection.defer(reads_on=reads_on)
-        return lambda parts: respond(self._with_throttle_time(parts) if parts else parts)
+        answer = self._connection.defer(reads_on=reads_on)
+        return lambda parts: answer(self._with_throttle_time(parts) if parts else parts)
 
 
 _UNITS_A_SECOND: Final = 4000
@@ -433,7 +433,7 @@ class Dispatcher:
         if not isawaitable(response):
             if self._quotas.are_set:
                 throttle_message(self._environment, connection, header, response)
-            connection.respond([encode_response(response, header.api_version, header.correlation_id)])
+            connection.answer([encode_response(response, header.api_version, header.correlation_id)])
             return None
         # The order of responses is fixed before the connection's next request is read.
         self._start(connection, header, response, connection.defer())
@@ -442,13 +442,13 @@ class Dispatcher:
     def _answer_large(self, connection: Connection, header: RequestHeader, body_start: int, frame: memoryview) -> None:
         """Answer a large request, whose bytes the connection keeps until they are decoded."""
         began_s, stats = perf_counter(), self.stats[header.api_key]
-        respond = connection.defer()
+        answer = connection.defer()
         late = connection.deferred.pop()
         late.on_answer = lambda: stats.answered_late(perf_counter() - began_s)
         stats.deferred(0)
         turn = self._environment.answers.turn(connection.is_gone)
         handled = self._handle_large(connection, header, frame[body_start:], turn, late)
-        self._start(connection, header, handled, respond, turn)
+        self._start(connection, header, handled, answer, turn)
 
     def _call_in_turns(self, connection: Connection, scheduler: LargeResponses, frame: memoryview) -> None:
         """Call the raw handler again, in turns, for a large request, whose bytes the connection keeps until then."""
@@ -481,18 +481,18 @@ class Dispatcher:
             spec = API_SPECS[header.api_key]
             allowed = f"{spec.min_version} to {spec.max_version}"
             raise MalformedRequest(f"{spec.name} version {header.api_version} is not supported; allowed are {allowed}")
-        connection.respond([encode_unsupported_api_versions(header.correlation_id)])
+        connection.answer([encode_unsupported_api_versions(header.correlation_id)])
 
     def _start(
         self,
         connection: Connection,
         header: RequestHeader,
         response: Awaitable[Any],
-        respond: Callable[[list[Part]], None],
+        answer: Callable[[list[Part]], None],
         turn: SharedTurn | None = None,
     ) -> None:
         LOOP_SHARE.charge(FIRST_TURN_S)
-        task = asyncio.ensure_future(self._finish(connection, header, response, respond, turn))
+        task = asyncio.ensure_future(self._finish(connection, header, response, answer, turn))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -501,11 +501,11 @@ class Dispatcher:
         connection: Connection,
         header: RequestHeader,
         response: Awaitable[Any],
-        respond: Callable[[list[Part]], None],
+        answer: Callable[[list[Part]], None],
         turn: SharedTurn | None,
     ) -> None:
         try:
-            await self._respond(connection, header, response, respond, turn)
+            await self._answer(connection, header, response, answer, turn)
         except (MalformedRequest, CloseConnection) as refusal:
             connection.close(str(refusal))
         except Exception:
@@ -520,12 +520,12 @@ class Dispatcher:
             if turn is not None:
                 await turn.free()
 
-    async def _respond(
+    async def _answer(
         self,
         connection: Connection,
         header: RequestHeader,
         response: Awaitable[Any],
-        respond: Callable[[list[Part]], None],
+        answer: Callable[[list[Part]], None],
         turn: SharedTurn | None,
     ) -> None:
         message = await response
@@ -535,4 +535,4 @@ class Dispatcher:
         if self._quotas.are_set:
             throttle_message(self._environment, connection, header, message)
         turn.kept += elements_of(message)
-        respond([await turn.run(encode_in_steps(message, header.api_version, header.correlation_id))])
+        answer([await turn.run(encode_in_steps(message, header.api_version, header.correlation_id))])

@@ -251,7 +251,7 @@ _SIZE: Final = struct.Struct(">i")
 class _Deferred(NamedTuple):
     """A response that is sent later: the function that sends its parts, and its place in the order of responses."""
 
-    respond: Callable[[list[Part]], None]
+    send: Callable[[list[Part]], None]
     late: LateAnswer
 
 
@@ -366,7 +366,7 @@ class SaslSession:
         else:
             self._state = State.TOKENS if header.api_version else State.BARE_TOKENS
         self._began_s = self._listener.clock.monotonic_s()
-        connection.respond([_handshake_answer(header, ErrorCode.NONE, self._listener.mechanisms)])
+        connection.answer([_handshake_answer(header, ErrorCode.NONE, self._listener.mechanisms)])
 
     def _take_bare_token(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
         """Handle a token without a request header, which follows SaslHandshake v0; a refusal gets no response."""
@@ -383,11 +383,11 @@ class SaslSession:
         """
         assert self._dialogue is not None, "the client must choose a mechanism before it sends a token"
         try:
-            found = self._dialogue.respond(token)
+            found = self._dialogue.answer(token)
             if isinstance(found, SlowCheck):
                 self._check_slowly(connection, header, found)
             else:
-                connection.respond(self._answer(connection, header, found))
+                connection.answer(self._answer(connection, header, found))
         except AuthenticationFailed as failure:
             self._refuse(connection, self._refusal(header, failure), str(failure))
 
@@ -396,7 +396,7 @@ class SaslSession:
 
         def conclude(result: Callable[[], bytes]) -> None:
             try:
-                deferred.respond(self._answer(connection, header, check.conclude(result())))
+                deferred.send(self._answer(connection, header, check.conclude(result())))
             except AuthenticationFailed as failure:
                 self._refuse(connection, self._refusal(header, failure), str(failure), deferred)
             except Exception:  # A bug in SASL closes only this connection.
@@ -459,7 +459,7 @@ class SaslSession:
         is_soon = self._listener.clock.monotonic_s() - self._began_s < REAUTHENTICATION_S_MIN
         assert self._mechanism is not None, "only a client that has authenticated can authenticate again"
         if is_soon:
-            connection.respond([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
+            connection.answer([_handshake_answer(header, ErrorCode.ILLEGAL_SASL_STATE, mechanisms)])
         elif request.mechanism != self._mechanism.name:
             answer = _handshake_answer(header, ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms)
             self._refuse(connection, [answer], "the client changed its mechanism when it authenticated again")
@@ -476,11 +476,11 @@ class SaslSession:
     def _refuse(self, connection: Connection, answer: list[Part], why: str, deferred: _Deferred | None = None) -> None:
         """Count a refusal; after a delay that makes guessing passwords slow, send the response and close."""
         self._note_refusal(connection, why)
-        respond, late = deferred or _deferred(connection)
+        send, late = deferred or _deferred(connection)
 
         def end() -> None:
             if answer:
-                respond(answer)
+                send(answer)
             connection.close()
 
         late.give_up = self._listener.timers.call_later(self._listener.refusal_delay_s, end).cancel

@@ -168,7 +168,7 @@ class OAuthBearerDialogue:
         self._mechanism = mechanism
         self._refusal: str | None = None
 
-    def respond(self, token: bytes) -> ServerToken:
+    def answer(self, token: bytes) -> ServerToken:
         """Return the user of a valid token, or INVALID_TOKEN for an invalid token.
 
         The client acknowledges INVALID_TOKEN with one more message. Raise AuthenticationFailed for that message, or if

@@ -86,7 +86,7 @@ class SlowCheck(NamedTuple):
 class Dialogue(Protocol):
     """One attempt of a client to authenticate."""
 
-    def respond(self, token: bytes) -> ServerToken | SlowCheck:
+    def answer(self, token: bytes) -> ServerToken | SlowCheck:
         """Handle the client's next token. Raise AuthenticationFailed if the client is refused."""
         ...
 
@@ -258,7 +258,7 @@ class ScramDialogue:
         self._nonce = ""
         self._server_first = ""
 
-    def respond(self, token: bytes) -> ServerToken:
+    def answer(self, token: bytes) -> ServerToken:
         """Return the reply to the client's next message; the reply to the proof has the authenticated user.
 
         Raise AuthenticationFailed if the client is refused.
@@ -341,7 +341,7 @@ class Plain:
         """Begin an attempt; all attempts share one object, because PLAIN has one step and no state."""
         return self
 
-    def respond(self, token: bytes) -> ServerToken:
+    def answer(self, token: bytes) -> ServerToken:
         """Check a token of the form `authzid NUL user NUL password`.
 
         Raise AuthenticationFailed if the token is malformed, if the user or the password is wrong, or if authzid is
@@ -424,7 +424,7 @@ class VerifiedPlain:
         """Return this object, which all authentications share: PLAIN has a single step, so no state must be kept."""
         return self
 
-    def respond(self, token: bytes) -> ServerToken | SlowCheck:
+    def answer(self, token: bytes) -> ServerToken | SlowCheck:
         """Accept a password that was accepted before; for any other password return a SlowCheck, which a thread runs.
 
         Raise AuthenticationFailed if the token is malformed, or asks to act as another user.
