@@ -66,6 +66,21 @@ def test_new_topics_are_matched_at_most_each_ten_milliseconds_for_each_expressio
     assert "planes" in group_of(world).all_topics()
 
 
+def test_topic_that_is_created_before_a_matching_in_turns_begins_is_found_by_the_next_one(world: World) -> None:
+    members = [Consumer(world, f"m{number}") for number in range(25)]
+    for member in members:
+        member.join(topic_names=None, topic_regex=f"flights|p.*{member.name}")
+    settle(*members)
+    world.topics.make("planes-m0", 1)
+    world.timers.pass_time(1)
+    members[0].begin()
+    assert group_of(world).is_matching
+    world.topics.make("pilots-m0", 1)
+    world.timers.pass_time(1)
+    settle(*members)
+    assert group_of(world).all_topics() == {"flights", "planes-m0", "pilots-m0"}
+
+
 def test_topics_that_match_later_are_found_after_a_pause_if_it_is_not_known_which_are_new(world: World) -> None:
     member = Consumer(world, "a")
     member.join(topic_names=None, topic_regex=".*")
