@@ -13,8 +13,8 @@ from typing import Any
 
 from barnabas_broker.app import broker, main, node
 from barnabas_broker.app.broker import Recovery
+from barnabas_broker.app.loop_turns import PauseDetection
 from barnabas_broker.app.wiring import open_store
-from barnabas_broker.metadata.image.image_feed import PauseDetection
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import Changes
 from barnabas_broker.storage.cleaner.manager import LogCleaner

@@ -1,4 +1,4 @@
-"""The event loop's selector, which measures the idle time and the turns of the loop: a histogram, the longest turn.
+"""The event loop's selector, which measures its idle time and turns, its timers, and the detection of its pauses.
 
 A turn is an iteration of the event loop. During a turn all other work waits, such as requests and the renewal of
 leases.
@@ -20,7 +20,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -29,6 +29,7 @@ from time import perf_counter, thread_time
 from typing import Final
 
 from barnabas_broker.server.metrics.broker_families import Turn
+from barnabas_core.clock import Clock, Timers
 from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE, NOTHING_NAMED, SHORT_S
 
 GARBAGE: Final = "garbage collection"
@@ -330,3 +331,62 @@ class LoopTimers:
                 callback()
             except Exception as error:  # The event loop handles exceptions of its callbacks in the same way.
                 self._loop.call_exception_handler({"message": f"Exception in {callback}", "exception": error})
+
+
+TICKS_IN_LIMIT: Final = 4
+
+
+class PauseDetection:
+    """The detection of pauses longer than `limit_ms`, of this process or of the whole machine.
+
+    A leader that was paused continues as if it still led, with log ends and committed offsets that may be outdated,
+    while other brokers may have taken over its partitions. After a pause of half a session, this process therefore
+    reads the latest metadata before it answers (`catch_up`). A failure of the metadata store is no pause, because no
+    leader is elected without the store.
+    """
+
+    def __init__(
+        self,
+        catch_up: Callable[[], Awaitable[None]],
+        limit_ms: int,
+        clock: Clock,
+        timers: Timers,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._read_latest = catch_up
+        self._limit_s = limit_ms / 1000
+        self._now_s = clock.monotonic_s
+        self._timers = timers
+        self._spawn = spawn
+        self._awake_until_s = 0.0
+        self._is_catching_up = False
+
+    def start(self) -> None:
+        """Start the detection. The process counts as suspended until this method is called."""
+        self._awake_until_s = self._now_s() + self._limit_s
+        self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
+
+    def is_awake(self) -> bool:
+        """True if this process was not suspended since it last read the latest metadata.
+
+        Otherwise this method starts a task that reads the latest metadata. The broker calls this method for each
+        partition of a request, so it must be cheap.
+        """
+        return self._now_s() <= self._awake_until_s or self._falls_asleep()
+
+    def _falls_asleep(self) -> bool:
+        if not self._is_catching_up:
+            self._is_catching_up = True
+            log.warning("this process was suspended; before it answers clients, it checks which brokers lead now")
+            self._spawn(self._catch_up())
+        return False
+
+    def _tick(self) -> None:
+        if self.is_awake():
+            self._awake_until_s = self._now_s() + self._limit_s
+        self._timers.call_later(self._limit_s / TICKS_IN_LIMIT, self._tick)
+
+    async def _catch_up(self) -> None:
+        await self._read_latest()
+        self._is_catching_up = False
+        self._awake_until_s = self._now_s() + self._limit_s

@@ -21,6 +21,7 @@ from barnabas_broker.app.coordinators import (
     start_coordinators,
 )
 from barnabas_broker.app.log_tasks import LogEndReports, LogTasks
+from barnabas_broker.app.loop_turns import PauseDetection
 from barnabas_broker.app.supervision import PeriodicTask, PeriodicTasks, Supervisor, every
 from barnabas_broker.app.wiring import (
     NodeEnvironment,
@@ -42,7 +43,6 @@ from barnabas_broker.metadata.controller.deletions import Restorations, Transiti
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
 from barnabas_broker.metadata.documents import ALL_BROKERS, CLUSTER_KEY, ImageChange
 from barnabas_broker.metadata.image import image_feed
-from barnabas_broker.metadata.image.image_feed import PauseDetection
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.membership.membership import Membership, cut_dirs, ensure_cluster_id, machine_ran_on
 from barnabas_broker.metadata.model import SUPPORTED, BrokerRegistration, unsupported
@@ -212,13 +212,12 @@ class Node:
         self._store = store
         self._environment = environment
         self.supervisor = Supervisor(on_failure)
+        self._catch_up = partial(image_feed.catch_up, self.image, store, asyncio.sleep)
         self.pause_detection = PauseDetection(
-            store,
-            self.image,
+            self._catch_up,
             config.broker_session_timeout_ms // 2,
             environment.clock,
             environment.timers,
-            asyncio.sleep,
             self.supervisor.spawn,
         )
         self.periodic_tasks = PeriodicTasks(partial(self.supervisor.supervise, hang_s=DISK_HANG_S))
@@ -340,7 +339,7 @@ class Node:
             self.pause_detection.is_awake,
             self._environment.new_id,
             self.supervisor.attempt,
-            partial(image_feed.catch_up, self.image, self._store, asyncio.sleep),
+            self._catch_up,
             metadata_writer.create_automatically,
         )
 

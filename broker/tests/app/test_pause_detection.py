@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import cast
 
-from barnabas_broker.metadata.image.image_feed import PauseDetection
+from barnabas_broker.app.loop_turns import PauseDetection
+from barnabas_broker.metadata.image.image_feed import catch_up
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.store.metadata_store import Listing, MetadataStore, StoreUnavailable
 from harness.manual_timers import ManualTimers
@@ -23,12 +24,10 @@ class World:
         self.image.revision = 7
         self.tasks: list[asyncio.Task[None]] = []
         self.pause_detection = PauseDetection(
-            cast(MetadataStore, self),
-            self.image,
+            lambda: catch_up(self.image, cast(MetadataStore, self), lambda _: asyncio.sleep(0)),
             LIMIT_MS,
             self.clock,
             self.timers,
-            lambda _: asyncio.sleep(0),
             self.spawn,
         )
         self.pause_detection.start()
