@@ -1,7 +1,7 @@
 """Share groups of Java's client, librdkafka and franz-go acknowledge records on brokers that are killed and rolled.
 
-`--peer kafka` does the same to Apache Kafka. `make proof-shares` does it 50 times to both. The decision page about share delivery tells why
-the Java worker sometimes waits for ever, so that its records become dead letters.
+`--peer kafka` does the same to Apache Kafka. `make proof-shares` does it 50 times to both. The decision page about
+share delivery tells why the Java worker sometimes waits for ever, so that its records become dead letters.
 """
 
 from collections import Counter
