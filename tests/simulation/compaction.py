@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 from uuid import UUID
 
+from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.leader_replica import FollowerReplica
 from barnabas_broker.replication.partition import Partition
 from barnabas_broker.storage.disk.files import FileSystem
@@ -202,12 +203,14 @@ class Compaction:
 
 
 @contextmanager
-def gaps_are_never_forgotten() -> Iterator[None]:
+def gaps_are_never_forgotten(history: History) -> Iterator[None]:
     """Have followers remember what they fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md).
 
     A follower remembers it over a crash. If the leader changes before the follower has caught up, it fetches all again.
+    If the follower itself leads then, the history notes it: it lacks values that other replicas have.
     """
     load, append, gaps = log_loader._load, FollowerReplica.append, dict[tuple[FileSystem, str], _Gap]()
+    lead = Partition._lead
 
     def append_with_gaps(
         follower: FollowerReplica, records: memoryview, epoch: int, high_watermark: int, start_offset: int, now_ms: int
@@ -229,7 +232,22 @@ def gaps_are_never_forgotten() -> Iterator[None]:
             gaps[log.files, log.directory] = gap._replace(bounds=log.compaction)
         return log
 
-    with patch.object(FollowerReplica, "append", append_with_gaps), patch.object(log_loader, "_load", load_with_gaps):
+    def lead_with_gaps(partition: Partition, state: PartitionState, now_ms: int) -> None:
+        log = partition.log
+        gap = gaps.get((log.files, log.directory))
+        if (
+            gap is not None
+            and gap.bounds is log.compaction
+            and gap.is_left_open(log.log_end_offset, state.leader_epoch)
+        ):
+            history.led_with_gaps.add((log.topic_partition.topic, log.topic_partition.partition))
+        lead(partition, state, now_ms)
+
+    with (
+        patch.object(FollowerReplica, "append", append_with_gaps),
+        patch.object(log_loader, "_load", load_with_gaps),
+        patch.object(Partition, "_lead", lead_with_gaps),
+    ):
         yield
 
 

@@ -34,6 +34,8 @@ class History:
         self._idempotent: set[bytes] = set()
         self._told_end_offsets: dict[tuple[str, int], int] = {}
         self._told_lost: set[tuple[str, int]] = set()
+        self.led_with_gaps: set[tuple[str, int]] = set()
+        """The partitions with a leader that had fetched with gaps, and was elected before it had caught up."""
 
     @property
     def acknowledged_count(self) -> int:

@@ -96,7 +96,7 @@ def run(seed: int, protocols: Protocols = Protocols.CLASSIC) -> Outcome:
             unhandled_exceptions_fail(loop, simulation.history),
             garbage_at_the_end(),
             ending(loop),
-            gaps_are_never_forgotten(),
+            gaps_are_never_forgotten(simulation.history),
         ):
             loop.run_until_complete(simulation.run())
     except Deadlock:
