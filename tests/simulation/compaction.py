@@ -209,8 +209,8 @@ def gaps_are_never_forgotten(history: History) -> Iterator[None]:
     A follower remembers it over a crash. If the leader changes before the follower has caught up, it fetches all again.
     If the follower itself leads then, the history notes it: it lacks values that other replicas have.
     """
-    load, append, gaps = log_loader._load, FollowerReplica.append, dict[tuple[FileSystem, str], _Gap]()
-    lead = Partition._lead
+    gaps = dict[tuple[FileSystem, str], _Gap]()
+    load, append, lead = log_loader._load, FollowerReplica.append, Partition._lead
 
     def append_with_gaps(
         follower: FollowerReplica, records: memoryview, epoch: int, high_watermark: int, start_offset: int, now_ms: int
