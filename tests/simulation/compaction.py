@@ -206,18 +206,18 @@ class Compaction:
 def gaps_are_never_forgotten(history: History) -> Iterator[None]:
     """Have followers remember what they fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md).
 
-    A follower remembers it over a crash. If the leader changes before the follower has caught up, it fetches all again.
-    If the follower itself leads then, the history notes it: it lacks values that other replicas have.
+    Over a crash, too. One that has not caught up fetches all again from the next leader; if it leads itself, other
+    replicas may have values that it lacks, and the history notes it.
     """
-    gaps = dict[tuple[FileSystem, str], _Gap]()
     load, append, lead = log_loader._load, FollowerReplica.append, Partition._lead
+    gaps = dict[tuple[FileSystem, str], _Gap]()
 
     def append_with_gaps(
         follower: FollowerReplica, records: memoryview, epoch: int, high_watermark: int, start_offset: int, now_ms: int
     ) -> None:
         log, begin = follower.log, follower.log.log_start_offset
         before, gap = log.compaction.superseded_until, gaps.get((log.files, log.directory))
-        if gap is not None and gap.bounds is log.compaction and gap.is_left_open(log.log_end_offset, epoch):
+        if gap and gap.is_left_open(log, epoch):
             follower.out_of_range(begin, begin, now_ms)
             return
         append(follower, records, epoch, high_watermark, start_offset, now_ms)
@@ -233,14 +233,9 @@ def gaps_are_never_forgotten(history: History) -> Iterator[None]:
         return log
 
     def lead_with_gaps(partition: Partition, state: PartitionState, now_ms: int) -> None:
-        log = partition.log
-        gap = gaps.get((log.files, log.directory))
-        if (
-            gap is not None
-            and gap.bounds is log.compaction
-            and gap.is_left_open(log.log_end_offset, state.leader_epoch)
-        ):
-            history.led_with_gaps.add((log.topic_partition.topic, log.topic_partition.partition))
+        gap = gaps.get((partition.log.files, partition.log.directory))
+        if gap and gap.is_left_open(partition.log, state.leader_epoch):
+            history.led_with_gaps.add(partition.topic_partition)
         lead(partition, state, now_ms)
 
     with (
@@ -263,9 +258,10 @@ class _Gap(NamedTuple):
         """Return the end of the gap; a truncation of the log has lowered it."""
         return min(self.bounds.superseded_until, self.until)
 
-    def is_left_open(self, log_end_offset: int, leader_epoch: int) -> bool:
-        """True if a later leader, which may lack the newer records, sends to a log that has not caught up."""
-        return leader_epoch > self.leader_epoch and log_end_offset < self.end_offset
+    def is_left_open(self, log: Log, leader_epoch: int) -> bool:
+        """True if there is a later leader, which may lack the newer records, and the log has not caught up."""
+        is_of_log = self.bounds is log.compaction
+        return is_of_log and leader_epoch > self.leader_epoch and log.log_end_offset < self.end_offset
 
 
 def _produce(topic_id: UUID, acks: int, records: bytes) -> Any:

@@ -166,7 +166,7 @@ class Watch:
 
     def _check_values(self, topic_partition: TopicPartition, replicas: list[tuple[int, Partition]]) -> None:
         """Check the values: each replica compacts, and removes tombstones, at its own time."""
-        if tuple(topic_partition) in self._history.led_with_gaps:
+        if topic_partition in self._history.led_with_gaps:
             return
         (one_id, one), *others = replicas
         expected = _values(one)
