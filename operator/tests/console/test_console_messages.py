@@ -210,3 +210,11 @@ def test_a_visitor_that_hangs_does_not_keep_others_waiting(console: RunningConso
     with socket.create_connection(("127.0.0.1", console.process.port)) as silent:
         silent.sendall(b"GET /topics HTTP/1.1\r\nHost: local")
         assert admin.get("/topics").status == 200
+
+
+def test_a_browser_gets_the_reason_of_a_refused_tail_as_an_event(console: RunningConsole) -> None:
+    answer = console.visitor().get(f"{MESSAGES}/stream?follow=1", "text/event-stream")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
+    assert answer.text.startswith("event: progress\ndata: ")
+    assert "the session has ended; log in again" in answer.text
+    assert answer.text.endswith("event: end\ndata: \n\n")

@@ -139,3 +139,8 @@ def test_a_console_with_its_own_account_says_as_whom_it_looks(
     assert (
         wait_for(lambda: visitor.json("/kafka/topics?search=flights")["rows"][0]["rate"], lambda rate: rate == 0) == 0
     )
+
+
+def test_an_open_page_without_a_session_is_led_to_the_login(console: RunningConsole) -> None:
+    answer = console.visitor().get("/topics?sort=lag", **{"HX-Request": "true"})
+    assert (answer.status, answer.headers["HX-Redirect"]) == (401, "/login?back=%2Ftopics%3Fsort%3Dlag")

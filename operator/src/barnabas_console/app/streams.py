@@ -107,20 +107,20 @@ class Streams:
         while not tray.is_over:
             rows = tray.take(ROWS_A_TURN)
             if rows:
-                yield _event("rows", pages.rows(rows))
+                yield pages.event("rows", pages.rows(rows))
             text = pages.progress(tray.progress, follows=query.follow)
             if text != sent or rows:
-                yield _event("progress", text)
+                yield pages.event("progress", text)
                 sent, sent_s = text, self._steady_s()
             elif self._steady_s() - sent_s > SILENCE_S:
                 yield b":\n\n"
                 sent_s = self._steady_s()
             if not self._is_welcome(visit):
-                tray.close()
-                break
+                yield pages.refused("the session has ended; log in again")
+                return
             await asyncio.sleep(TURN_S if query.follow or not rows else 0)
-        yield _event("progress", pages.progress(tray.progress, follows=query.follow))
-        yield _event("end", "")
+        yield pages.event("progress", pages.progress(tray.progress, follows=query.follow))
+        yield pages.event("end", "")
 
     async def _found(self, visit: Visit, topic: str, query: MessageQuery) -> web.Response:
         """Return the messages as JSON after the search, which has the same limits as on the page."""
@@ -258,8 +258,3 @@ def _streamed(kind: str, headers: dict[str, str] | None = None) -> web.StreamRes
     answer.content_type = kind
     answer.charset = "utf-8"
     return answer
-
-
-def _event(name: str, text: str) -> bytes:
-    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
-    return f"event: {name}\n{lines}\n".encode(errors="replace")

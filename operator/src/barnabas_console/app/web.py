@@ -25,7 +25,7 @@ from multidict import MultiMapping
 from barnabas_console.app.collectors import FIRST_WAIT_S, Collector, Collectors, TooManyPrincipals
 from barnabas_console.app.options import Options, ProcessOptions
 from barnabas_console.app.sessions import SESSION_S, Principal, Session, Sessions
-from barnabas_console.html import pages
+from barnabas_console.html import messages, pages
 from barnabas_console.html.frame import Frame, link
 from barnabas_console.kubernetes.client import Kubernetes, KubernetesRefused, checked_token
 from barnabas_console.model.details import Manifest, Roll
@@ -42,6 +42,8 @@ audit = logging.getLogger("barnabas_console.audit")
 COOKIE: Final = "barnabas_console"
 KUBERNETES_TOKEN: Final = "X-Kubernetes-Token"
 """The header by which scripts send the token for the Kubernetes API."""
+REFRESHES: Final = "HX-Request"
+"""The header of requests by which an open page is refreshed; a redirect would put another page into it."""
 LOGINS_MAX: Final = 4
 """The logins that are tried at one time; each may cost the brokers much work."""
 WORKERS: Final = 16
@@ -273,6 +275,11 @@ def wants_json(request: web.Request) -> bool:
     return "application/json" in accepted and "text/html" not in accepted
 
 
+def wants_events(request: web.Request) -> bool:
+    """True if the client is a browser that asks for the events of a page."""
+    return "text/event-stream" in request.headers.get("Accept", "")
+
+
 def reply(request: web.Request, data: object, page: h.Element, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     """Return the answer as JSON or as a page."""
     if wants_json(request):
@@ -368,14 +375,20 @@ async def _with_session(site: Site, request: web.Request, handler: Handler) -> w
 
 
 def _log_in_first(site: Site, request: web.Request) -> web.StreamResponse:
+    if wants_events(request):
+        raise Refusal(HTTPStatus.UNAUTHORIZED, "the session has ended; log in again")
     if wants_json(request) or request.method != "GET":
         raise Refusal(HTTPStatus.UNAUTHORIZED, "log in with the header Authorization: Basic or Bearer, or at /login")
     back = request.rel_url.raw_path_qs.removeprefix(site.options.prefix)
     location = link(site.frame(request), "/login", back="" if back == "/" else back)
+    if REFRESHES in request.headers:
+        return web.Response(status=HTTPStatus.UNAUTHORIZED, headers={"HX-Redirect": location})
     return web.Response(status=HTTPStatus.SEE_OTHER, headers={"Location": location})
 
 
 def _refused(frame: Frame, request: web.Request, refusal: Refusal) -> web.Response:
+    if wants_events(request):
+        return web.Response(body=messages.refused(str(refusal)), content_type="text/event-stream", charset="utf-8")
     page = pages.problem(frame, refusal.status.phrase, str(refusal))
     answer = reply(request, {"error": str(refusal)}, page, refusal.status)
     if refusal.status == HTTPStatus.UNAUTHORIZED and wants_json(request):

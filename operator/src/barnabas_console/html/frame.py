@@ -48,7 +48,6 @@ class Frame(NamedTuple):
     cluster: str = ""
     age_s: float | None = None
     failures: Sequence[str] = ()
-    notice: str = ""
 
 
 def link(frame: Frame, path: str, **query: object) -> str:
@@ -114,16 +113,24 @@ def _is_in(here: str, path: str) -> bool:
 
 
 def _age(frame: Frame) -> h.Node:
-    return frame.age_s is not None and h.span("#age", title="how old the figures are")[f" · {frame.age_s:.0f} s ago"]
+    return (
+        frame.age_s is not None
+        and h.span("#age", title="how old the figures are", data_age=f"{frame.age_s:.0f}")[
+            f" · {frame.age_s:.0f} s ago"
+        ]
+    )
 
 
 def _notes(frame: Frame) -> h.Node:
+    """Return what is above each page: why it is not refreshed, empty at first, and what its figures lack."""
     return [
-        frame.notice and h.p(".notice", role="status")[frame.notice],
-        frame.failures
-        and h.details(".trouble")[
-            h.summary[f"{len(frame.failures)} requests to the brokers failed, so some figures are not known"],
-            h.ul[[h.li[each] for each in frame.failures[:20]]],
+        h.p("#trouble.problem", role="alert"),
+        h.div("#notes")[
+            frame.failures
+            and h.details(".trouble")[
+                h.summary[f"{len(frame.failures)} requests to the brokers failed, so some figures are not known"],
+                h.ul[[h.li[each] for each in frame.failures[:20]]],
+            ]
         ],
     ]
 
@@ -187,8 +194,8 @@ def list_page(frame: Frame, path: str, query: ListQuery, part: Part, columns: Se
 
     return [
         _search(frame, path, query),
-        h.div("#list", hx_get=changed(page=query.page), hx_trigger="refresh from:body", hx_select="#list",
-              hx_target="this", hx_swap="outerHTML")[
+        live(
+            frame,
             h.p(".count")[f"{part.matched:,} of {part.whole:,}"],
             table(columns, part.rows, head),
             h.nav(aria_label="Pages of the list")[
@@ -196,8 +203,8 @@ def list_page(frame: Frame, path: str, query: ListQuery, part: Part, columns: Se
                 h.span[f" page {min(query.page, part.pages)} of {part.pages} "],
                 query.page < part.pages and h.a(href=changed(page=query.page + 1))["next →"],
             ],
-        ],
-    ]  # fmt: skip
+        ),
+    ]
 
 
 def _search(frame: Frame, path: str, query: ListQuery) -> h.Node:
@@ -213,6 +220,7 @@ def _search(frame: Frame, path: str, query: ListQuery) -> h.Node:
                 hx_trigger="input changed delay:300ms",
                 hx_target="#list",
                 hx_select="#list",
+                hx_select_oob="#age,#notes",
                 hx_swap="outerHTML",
                 hx_push_url="true",
                 hx_include="closest form",
@@ -239,6 +247,12 @@ def form(frame: Frame, path: str, button: str, *content: h.Node, hidden: Mapping
         *content,
         h.button(type="submit")[button],
     ]
+
+
+def live(frame: Frame, *content: h.Node) -> h.Element:
+    """Return the part of a page that is refreshed while the page is open, with the age of its figures."""
+    return h.div("#list", hx_get=f"{frame.prefix}{frame.address}", hx_trigger="refresh from:body", hx_select="#list",
+                 hx_select_oob="#age,#notes", hx_target="this", hx_swap="outerHTML")[content]  # fmt: skip
 
 
 def facts(rows: Iterable[tuple[str, h.Node]]) -> h.Node:

@@ -28,7 +28,10 @@ def messages(frame: Frame, topic: str, given: dict[str, str]) -> h.Element:
             h.a(href=link(frame, path_of("topics", topic)))["To the topic"],
         ],
         h.div("#stream", {"hx-ext": "sse", "sse-connect": stream, "sse-close": "end"}, data_follows=follows)[
-            h.p("#progress", {"sse-swap": "progress", "role": "status"})["Searching…"],
+            h.p(".count")[
+                h.span("#progress", {"sse-swap": "progress", "role": "status"})["Searching…"],
+                h.button("#stop", type="button")["Stop"],
+            ],
             h.div(".wide", tabindex="0")[
                 h.table[
                     h.thead[h.tr[[h.th(scope="col")[each] for each in HEADS]]],
@@ -85,6 +88,17 @@ def _row(row: Shown) -> h.Element:
 
 def _part(text: str | None) -> h.Node:
     return h.em(".unknown")["null"] if text is None else h.pre[text]
+
+
+def event(name: str, text: str) -> bytes:
+    """Return a server-sent event."""
+    lines = "".join(f"data: {line}\n" for line in text.split("\n"))
+    return f"event: {name}\n{lines}\n".encode(errors="replace")
+
+
+def refused(why: str) -> bytes:
+    """Return the events of a search that does not begin: a browser shows no other answer where it asks for events."""
+    return event("progress", str(h.span(".problem")[why])) + event("end", "")
 
 
 def progress(state: Progress, *, follows: bool) -> str:

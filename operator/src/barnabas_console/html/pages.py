@@ -6,7 +6,20 @@ from typing import Final
 
 import htpy as h
 
-from barnabas_console.html.frame import Column, Frame, facts, figure, form, link, list_page, path_of, size, table, whole
+from barnabas_console.html.frame import (
+    Column,
+    Frame,
+    facts,
+    figure,
+    form,
+    link,
+    list_page,
+    live,
+    path_of,
+    size,
+    table,
+    whole,
+)
 from barnabas_console.model.details import (
     HANGING,
     AclRow,
@@ -112,8 +125,8 @@ def cluster(frame: Frame, snapshot: Snapshot, roll: Roll | str | None) -> h.Elem
     return whole(
         frame,
         "Cluster",
-        h.div("#list", hx_get=link(frame, "/"), hx_trigger="refresh from:body", hx_select="#list",
-              hx_target="this", hx_swap="outerHTML")[
+        live(
+            frame,
             facts(
                 (
                     ("Cluster id", snapshot.seen.cluster_id),
@@ -142,8 +155,8 @@ def cluster(frame: Frame, snapshot: Snapshot, roll: Roll | str | None) -> h.Elem
             _moving(frame, snapshot.moving),
             h.h2["Partitions that need attention"],
             _troubled(frame, [each for each in snapshot.topics if each.offline or each.under_replicated]),
-        ],
-    )  # fmt: skip
+        ),
+    )
 
 
 def _brokers(snapshot: Snapshot) -> h.Node:
@@ -242,8 +255,11 @@ def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) ->
         frame,
         "Open transactions",
         h.p[ABOUT_HANGING],
-        left_out > 0 and h.p(".notice")[f"{left_out:,} more partitions with open transactions are left out."],
-        table(columns, rows[:ROWS_MAX]) if rows else h.p["No partition that you may see has an open transaction."],
+        live(
+            frame,
+            left_out > 0 and h.p(".notice")[f"{left_out:,} more partitions with open transactions are left out."],
+            table(columns, rows[:ROWS_MAX]) if rows else h.p["No partition that you may see has an open transaction."],
+        ),
     )
 
 
@@ -370,12 +386,15 @@ def topic(
             _topic_actions(frame, here, is_declared=manifest is not None),
         ],
         detail.rights is not None and h.p["You may: ", ", ".join(sorted(detail.rights)) or "nothing", "."],
-        _cut(rows),
-        table(columns, rows[:ROWS_MAX]),
-        h.h2["Groups"],
-        _readers(frame, snapshot.readers.get(name, {})),
-        h.h2["Configs"],
-        _configs(detail),
+        live(
+            frame,
+            _cut(rows),
+            table(columns, rows[:ROWS_MAX]),
+            h.h2["Groups"],
+            _readers(frame, snapshot.readers.get(name, {})),
+            h.h2["Configs"],
+            _configs(detail),
+        ),
         _manifest(manifest),
     )
 
@@ -441,27 +460,32 @@ def group(
         frame.may_write
         and manifest is None
         and h.p[h.a(".button", href=link(frame, f"{here}/reset"))["Reset offsets"]],
-        facts(
-            (
-                ("Type", row.group_type),
-                ("State", row.state),
-                ("Members", figure(row.members)),
-                ("Lag", figure(row.lag)),
-                ("Epoch", "none" if seen.epoch is None else str(seen.epoch)),
-                ("Coordinator", str(row.coordinator)),
-                *([("Dead letters", _dead_letters(frame, detail))] if detail is not None and is_share else []),
-            )
+        live(
+            frame,
+            _about_group(row, seen, _dead_letters(frame, detail) if detail is not None and is_share else None),
+            h.h2["Lag of each partition"],
+            is_share and h.p[ABOUT_SHARES],
+            isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
+            _cut(lags),
+            table(columns, lags[:ROWS_MAX]),
+            h.h2["Members"],
+            _members(seen),
+            detail is not None and [h.h2["Configs"], _configs(detail)],
         ),
-        h.h2["Lag of each partition"],
-        is_share and h.p[ABOUT_SHARES],
-        isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
-        _cut(lags),
-        table(columns, lags[:ROWS_MAX]),
-        h.h2["Members"],
-        _members(seen),
-        detail is not None and [h.h2["Configs"], _configs(detail)],
         _manifest(manifest),
     )
+
+
+def _about_group(row: Group, seen: GroupSeen, dead_letters: h.Node) -> h.Node:
+    rows: list[tuple[str, h.Node]] = [
+        ("Type", row.group_type),
+        ("State", row.state),
+        ("Members", figure(row.members)),
+        ("Lag", figure(row.lag)),
+        ("Epoch", "none" if seen.epoch is None else str(seen.epoch)),
+        ("Coordinator", str(row.coordinator)),
+    ]
+    return facts([*rows, *([("Dead letters", dead_letters)] if dead_letters is not None else [])])
 
 
 def _dead_letters(frame: Frame, detail: Detail) -> h.Node:
