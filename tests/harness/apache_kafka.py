@@ -75,12 +75,14 @@ class Node(NamedTuple):
         return ServerProcess(command, self.port, self.folder / "server.log", place=self.place)
 
 
-def prepare(data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None) -> ServerProcess:
-    """Return a formatted node, not started.
+def prepare(
+    data_dir: Path, heap: str = "1G", properties: Mapping[str, str] | None = None, listeners: Sequence[str] = ()
+) -> ServerProcess:
+    """Return a formatted node, not started, which has these listeners beside its PLAINTEXT.
 
     Its files are in `data_dir`: `logs/` is the log dir, and the output goes to `server.log`.
     """
-    node = Node(data_dir, 1, free_port(), free_port())
+    node = Node(data_dir, 1, free_port(), free_port(), listeners=listeners)
     node.write_config([node.voter], {**SINGLE_NODE, **(properties or {})})
     format_log_dirs(node)
     return node.process(heap)

@@ -1,6 +1,6 @@
 """The broker under test: ours, or Apache Kafka as the control; and reports about missing programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harness import apache_kafka
@@ -24,12 +24,12 @@ KEPT_FOR_EVER = {"retention.ms": "-1"}
 EXIT_STATUS = {"barnabas": 0, "kafka": 143}
 
 
-def prepare_server(peer: str, folder: Path, properties: dict[str, str]) -> ServerProcess:
-    """Return the broker named by `--peer`, not running."""
+def prepare_server(peer: str, folder: Path, properties: dict[str, str], listeners: Sequence[str] = ()) -> ServerProcess:
+    """Return the broker named by `--peer`, not running, which has these listeners beside its PLAINTEXT."""
     if peer == "barnabas":
-        return prepare_barnabas(folder, properties)
+        return prepare_barnabas(folder, properties, listeners=listeners)
     try:
-        return apache_kafka.prepare(folder, "512M", properties)
+        return apache_kafka.prepare(folder, "512M", properties, listeners)
     except JarsMissing as reason:
         missing(str(reason))
         raise
