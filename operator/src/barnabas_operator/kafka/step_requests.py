@@ -286,7 +286,8 @@ def cluster_users(client: Any) -> ClusterUsers:
 def _checked(answer: Any) -> Any:
     """Return the response. Raises ClusterUnreachable if the response has an error for the whole request."""
     if answer.error_code != ErrorCode.NONE:
-        raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}): {answer.error_message}")
+        why = f": {answer.error_message}" if answer.error_message else ""
+        raise ClusterUnreachable(f"{error_name(answer.error_code)} ({answer.error_code}){why}")
     return answer
 
 
