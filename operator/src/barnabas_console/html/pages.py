@@ -62,6 +62,9 @@ RUN_SORTS: Final = ("created", "name", "job", "cluster", "phase", "records")
 LARGEST_FIRST: Final = frozenset({"offline", "under_replicated", "records", "size", "rate", "groups", "lag", "members"})
 ROWS_MAX: Final = 1_000
 """The largest number of rows of a table without pages; a line says how many more there are."""
+GROUP_ROWS_MAX: Final = 500
+ASSIGNED_CHARACTERS_MAX: Final = 200_000
+"""The rows of each table of a group, and the characters of all assignments, so that the page is below a megabyte."""
 
 
 def login(frame: Frame, mechanisms: Sequence[str], first: str, back: str, problem: str = "") -> h.Element:
@@ -410,8 +413,8 @@ def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
 
 
-def _cut(rows: Sequence[object]) -> h.Node:
-    more = len(rows) - ROWS_MAX
+def _cut(rows: Sequence[object], rows_max: int = ROWS_MAX) -> h.Node:
+    more = len(rows) - rows_max
     return more > 0 and h.p(".notice")[f"{more:,} more rows are left out; the JSON of this address has all."]
 
 
@@ -466,8 +469,8 @@ def group(
             h.h2["Lag of each partition"],
             is_share and h.p[ABOUT_SHARES],
             isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
-            _cut(lags),
-            table(columns, lags[:ROWS_MAX]),
+            _cut(lags, GROUP_ROWS_MAX),
+            table(columns, lags[:GROUP_ROWS_MAX]),
             h.h2["Members"],
             _members(seen),
             detail is not None and [h.h2["Configs"], _configs(detail)],
@@ -499,21 +502,27 @@ def _dead_letters(frame: Frame, detail: Detail) -> h.Node:
 def _members(seen: GroupSeen) -> h.Node:
     if isinstance(seen.members, Unknown):
         return h.p[figure(seen.members)]
+    shown = seen.members[:GROUP_ROWS_MAX]
+    characters_max = ASSIGNED_CHARACTERS_MAX // max(1, len(shown))
     columns = (
         Column("Client id", lambda each: each.client_id),
         Column("Host", lambda each: each.host),
         Column("Member id", lambda each: each.member_id),
         Column("Epoch", lambda each: "none" if each.epoch is None else str(each.epoch), is_number=True),
-        Column("Partitions", lambda each: _assigned(each.partitions)),
+        Column("Partitions", lambda each: _assigned(each.partitions, characters_max)),
     )
-    return [_cut(seen.members), table(columns, seen.members[:ROWS_MAX])]
+    return [_cut(seen.members, GROUP_ROWS_MAX), table(columns, shown)]
 
 
-def _assigned(partitions: Sequence[object] | None) -> h.Node:
+def _assigned(partitions: Sequence[object] | None, characters_max: int) -> h.Node:
+    """Return the partitions of a member, at least one; beyond so many characters, how many more there are."""
     if partitions is None:
         return h.em(".unknown")["a format of its own"]
-    shown = ", ".join(map(str, partitions[:50]))
-    return f"{shown} and {len(partitions) - 50} more" if len(partitions) > 50 else shown or "none"
+    texts, left = list(map(str, partitions)), characters_max
+    ends = [left := left - len(each) - 2 for each in texts]
+    count = max(1, sum(each >= 0 for each in ends))
+    shown = ", ".join(texts[:count])
+    return f"{shown} and {len(texts) - count:,} more" if len(texts) > count else shown or "none"
 
 
 def users(frame: Frame, query: ListQuery, part: Part, *, has_acls: bool) -> h.Element:
