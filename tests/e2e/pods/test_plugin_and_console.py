@@ -18,6 +18,7 @@ from harness.running_console import Visitor
 from harness.stock_client import StockClient
 from local_kubernetes.plugin import plugin, run_plugin
 
+pytestmark = pytest.mark.soak(only=True)
 TOPIC = "parcels"
 GROUP = "couriers"
 LINES_MAX = 2_000
