@@ -392,6 +392,7 @@ class ShareMember:
             place = Place(self._names[key.topic_id], key.partition, offset)
             gap = Delivery(place, self.member_id, count, sent_s, self._now_s, None)
             self._held[broker][gap] = _Due(gap, GAP, self._now_s)
+            self._given.add(place)
 
     def _decided(self, delivery: Delivery) -> _Due:
         """Decide what to do with a record, and when."""
