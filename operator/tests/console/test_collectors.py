@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_console.app.collectors import COLLECTORS_MAX, Collectors, CollectorSettings, TooManyPrincipals
+from barnabas_console.app.collectors import COLLECTORS_MAX, Collectors, CollectorSettings, TooManyPrincipals, pause_s
 from barnabas_console.app.sessions import SESSION_S, SESSIONS_MAX, Principal, Sessions
 from barnabas_kafka.connection import ClusterUnreachable
 from barnabas_kafka.security import IN_CLEAR, Credentials
@@ -86,3 +86,8 @@ def test_all_sessions_of_a_refused_password_end() -> None:
     sessions.close_all_of(principal(1))
     assert sessions.find(mine.session_id) is None
     assert sessions.find(other.session_id) is other
+
+
+def test_a_long_round_is_followed_by_a_pause_that_is_longer_but_at_most_half_a_minute() -> None:
+    assert [pause_s(5.0, round_s) for round_s in (0.1, 2.0, 20.0)] == [5.0, 8.0, 30.0]
+    assert pause_s(60.0, 20.0) == 60.0

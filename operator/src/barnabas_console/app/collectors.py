@@ -26,6 +26,8 @@ IDLE_S: Final = 60.0
 """The seconds after the last page of a principal when its collector ends."""
 BUSY_SHARE: Final = 4.0
 """The pause after a round, as a multiple of the round's time, so that a large cluster is not read all the time."""
+PAUSE_S_MAX: Final = 30.0
+"""The longest such pause: a round may be long because a broker is down, which the pages should show soon."""
 FIRST_WAIT_S: Final = 15.0
 STALE_S: Final = 60.0
 """The age of a snapshot at which it is no longer shown if the cluster cannot be read, as for a user that is gone."""
@@ -129,7 +131,7 @@ class Collector:
             now_s = self._settings.steady_s()
             if now_s - self._used_s > IDLE_S or self.is_refused:
                 self._stop.set()
-            self._again.wait(max(self._settings.interval_s, BUSY_SHARE * (now_s - begun_s)) if not self.is_over else 0)
+            self._again.wait(0 if self.is_over else pause_s(self._settings.interval_s, now_s - begun_s))
             self._again.clear()
         self._disconnect()
 
@@ -168,6 +170,11 @@ class Collector:
         if client is not None:
             with suppress(Exception):  # A failure to close has no effect on the next client.
                 client.close()
+
+
+def pause_s(interval_s: float, round_s: float) -> float:
+    """Return the seconds between a round that took `round_s` and the next one."""
+    return max(interval_s, min(BUSY_SHARE * round_s, PAUSE_S_MAX))
 
 
 class Collectors:
