@@ -56,6 +56,7 @@ FROM packages AS jobs-packages
 RUN $INSTALL $LOCKED -r /requirements/jobs.txt && $INSTALL /src && $COMPILE $SITE
 COPY broker/src/barnabas $SITE/barnabas
 COPY broker/src/barnabas_core $SITE/barnabas_core
+COPY operator/src/barnabas_registry $SITE/barnabas_registry
 COPY spark-on-k8s/src $SITE
 RUN $COMPILE $SITE
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyspark
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from jobs_world import JARS, KEEP, SMALL
 
 from barnabas_jobs.app.connector import session
@@ -144,7 +144,9 @@ def _killed_restore(world: Path, cluster: BarnabasCluster, into: str, chance: ra
         admin = cluster.client().admin
         wait_for(lambda: ended_or(into in admin.list_topics(timeout=30).topics), seconds_max=START_SECONDS_MAX)
         seen = wait_for(
-            lambda: _written(consumer, into), lambda found: ended_or(found >= wanted), seconds_max=START_SECONDS_MAX
+            lambda: _written_so_far(consumer, into),
+            lambda found: ended_or(found >= wanted),
+            seconds_max=START_SECONDS_MAX,
         )
         assert process.poll() is None, (world / "jobs.log").read_text(encoding="utf-8")[-4000:]
         if paused is not None:
@@ -180,6 +182,16 @@ def _ancestors(process: int, parents: dict[int, int]) -> Iterator[int]:
 def _written(consumer: Consumer, topic: str) -> int:
     places = (TopicPartition(topic, partition) for partition in range(PARTITIONS))
     return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
+
+
+def _written_so_far(consumer: Consumer, topic: str) -> int:
+    """Return the number of records of a topic that was just made, which not every broker knows yet."""
+    try:
+        return _written(consumer, topic)
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            raise
+        return 0
 
 
 @contextmanager

@@ -92,12 +92,11 @@ def test_a_schema_that_changes_adds_columns_or_is_refused(spark: SparkSession, w
     assert table is not None
     found = table.scan(selected_fields=("offset", "json")).to_arrow().sort_by("offset")["json"].to_pylist()
     assert found == [None, {"carrier": "UA", "delay": None}, {"carrier": "DL", "delay": 4}]
-    assert world.archived_topic(spark).schema == "carrier STRING,delay BIGINT"
     compact.run(spark, compact.Options(topic=world.topic, archive=world.location))
     table.refresh()
     assert table.scan(selected_fields=("offset", "json")).to_arrow().sort_by("offset")["json"].to_pylist() == found
     write(world, [b'{"carrier": 1}'])
-    with pytest.raises(Refused, match="which cannot become carrier BOOLEAN"):
+    with pytest.raises(Refused, match=r"the field json.carrier is bool by the schema, and string in the table"):
         world.archive(spark, schema=schema_file(tmp_path, "carrier BOOLEAN"), on_mismatch="keep")
     assert world.archived(spark) == world.read()[:3]
 
@@ -107,7 +106,7 @@ def test_a_value_that_does_not_fit_fails_the_run_and_is_named(
 ) -> None:
     world.make(1)
     write(world, [*FITS, DOES_NOT[0]])
-    schema = schema_file(tmp_path, "carrier STRING NOT NULL, delay BIGINT")
+    schema = schema_file(tmp_path, "carrier STRING NOT NULL, delay BIGINT, at TIMESTAMP")
     with pytest.raises(JobFailed, match=r'partition 0 offset 3 does not fit the schema: {"delay": 3}'):
         world.archive(spark, schema=schema)
     assert list(world.folder.glob("**/run=*")) == []

@@ -95,6 +95,11 @@ def test_a_wrong_option_is_refused_with_the_allowed_values(word: str, told: str)
             "from_offset=5 and to_offset=4; allowed: from_offset < to_offset",
         ),
         ("archive", ["delete_archived=true", "continuous=true"], "delete_archived=true and continuous=true; allowed: "),
+        (
+            "archive",
+            ["schema=/s", "schema_registry=http://a"],
+            "schema=/s and schema_registry=http://a; allowed: only one",
+        ),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(

@@ -71,6 +71,7 @@ CONTEXT: Final[Mapping[str, Sequence[str]]] = {
         "requirements/jobs.txt",
         "broker/src/barnabas",
         "broker/src/barnabas_core",
+        "operator/src/barnabas_registry",
         "spark-on-k8s/src",
     ),
     # Half a gigabyte: only what changes it.

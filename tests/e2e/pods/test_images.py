@@ -58,8 +58,9 @@ OURS = {
         "barnabas_kubectl",
         "barnabas_lag",
         "barnabas_operator",
+        "barnabas_registry",
     },
-    "jobs": {"barnabas", "barnabas_core", "barnabas_jobs"},
+    "jobs": {"barnabas", "barnabas_core", "barnabas_jobs", "barnabas_registry"},
 }
 MEGABYTES_MAX = {"broker": 80, "operator": 100, "jobs": 1240}
 """The size that is documented for the broker's image, and limits for the others that are above theirs."""

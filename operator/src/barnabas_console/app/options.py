@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas_console.kubernetes.client import without_identity
-from barnabas_console.registry.client import InvalidRegistry, RegistrySettings, registry_settings
+from barnabas_console.registry.client import settings_of
 from barnabas_core.conventions import WebFiles, contradictions
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of, properties_of
@@ -16,6 +16,7 @@ from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
 from barnabas_lag.app.options import Listener, listener, number
+from barnabas_registry.schemas import InvalidRegistry, RegistrySettings
 from barnabas_web.visitors import FileRefused, Protection
 
 DEFAULT_LISTENER: Final = "127.0.0.1:9080"
@@ -137,7 +138,7 @@ def _cluster(name: str, bootstrap: str, config: Path | None, given: argparse.Nam
             config=config,
             own=_own(given.account or (VISITOR if protocol.startswith("SASL_") else CONSOLE), protocol, config),
             mechanism=mechanism_of(config) if config else "",
-            registry=registry_settings(properties_of(config)) if config else None,
+            registry=settings_of(properties_of(config)) if config else None,
             interval_s=given.interval,
             masked=frozenset(given.mask),
             write=given.write,

@@ -28,9 +28,10 @@ from barnabas_console.model.messages import (
     message_query,
     shown,
 )
-from barnabas_console.registry.client import Missing, Registry, Schema
+from barnabas_console.registry.client import Missing, Registry
 from barnabas_console.registry.values import Values
 from barnabas_kafka.connection import connected_consumer
+from barnabas_registry.schemas import Schema
 
 READERS_MAX: Final = 32
 READERS_EACH: Final = 4

@@ -1,26 +1,24 @@
-"""The client of a schema registry that has the HTTP interface of Confluent's.
-
-The address comes from the settings alone: a message names a schema by a number, and redirects are not followed.
-"""
+"""The client of a schema registry. It follows no redirects, and keeps what it has read."""
 
 import asyncio
-import base64
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import quote, urlsplit
 
 import aiohttp
-import msgspec
 from yarl import URL
 
-ADDRESS: Final = "schema.registry.url"
-SOURCE: Final = "basic.auth.credentials.source"
-USER: Final = "basic.auth.user.info"
-TRUST_TYPE: Final = "schema.registry.ssl.truststore.type"
-TRUST: Final = "schema.registry.ssl.truststore.location"
-USER_INFO: Final = "USER_INFO"
-PEM: Final = "PEM"
+from barnabas_registry.schemas import (
+    SCHEMA_BYTES_MAX,
+    TRUST,
+    AnswerRefused,
+    InvalidRegistry,
+    RegistrySettings,
+    Schema,
+    by_id,
+    registry_settings,
+)
+
 TIMEOUT_S: Final = 3.0
 SILENCE_S: Final = 10.0
 """The seconds in which a registry that did not answer is not asked again, so that messages do not wait for it."""
@@ -29,41 +27,14 @@ MISSING_S: Final = 30.0
 MISSING_MAX: Final = 100
 """The schemas that are missing at one time, after which none is asked for: anybody may write any number."""
 KNOWN_MAX: Final = 256
-SCHEMA_BYTES_MAX: Final = 256 << 10
-REFERENCES_MAX: Final = 50
 CONNECTIONS_MAX: Final = 4
-AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 
-class InvalidRegistry(Exception):
-    """The error that a setting is invalid; the message has its name, its value unless secret, and what is allowed."""
-
-
-class RegistrySettings(NamedTuple):
-    """The address of a registry without a slash at its end, `user:password` or nothing, and a file of authorities."""
-
-    address: str
-    user_info: str = ""
-    trust: str = ""
-
-
-def registry_settings(given: Mapping[str, str]) -> RegistrySettings | None:
+def settings_of(given: Mapping[str, str]) -> RegistrySettings | None:
     """Return the settings in client properties, or None if they name no registry. Raises InvalidRegistry."""
-    address = given.get(ADDRESS, "")
-    if not address:
-        return None
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "," in address or parts.query or parts.fragment:
-        raise InvalidRegistry(f"{ADDRESS}={address}; allowed: one address, http://HOST:PORT or https://HOST:PORT")
-    if parts.username is not None:
-        raise InvalidRegistry(f"{ADDRESS} must have no user; set {SOURCE}={USER_INFO} and {USER}=USER:PASSWORD")
-    user_info, source = given.get(USER, ""), given.get(SOURCE, "")
-    if source not in ("", USER_INFO) or (source == "") != (user_info == ""):
-        raise InvalidRegistry(f"{SOURCE}={source}; allowed: {USER_INFO} with {USER}, or neither")
-    if TRUST in given and given.get(TRUST_TYPE) != PEM:
-        raise InvalidRegistry(f"{TRUST_TYPE}={given.get(TRUST_TYPE, 'JKS, the default')}; allowed: {PEM}")
-    found = RegistrySettings(address.rstrip("/"), user_info, given.get(TRUST, ""))
-    _context(found)
+    found = registry_settings(given)
+    if found is not None:
+        _context(found)
     return found
 
 
@@ -76,47 +47,19 @@ def _context(settings: RegistrySettings) -> ssl.SSLContext:
 
 def session_of(settings: RegistrySettings) -> aiohttp.ClientSession:
     """Return a session for requests to the registry; the loop must run."""
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    if settings.user_info:
-        headers["Authorization"] = f"Basic {base64.b64encode(settings.user_info.encode()).decode()}"
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=_context(settings)),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=TIMEOUT_S),
-        headers=headers,
+        headers=settings.headers,
         auto_decompress=False,
     )
-
-
-class Schema(NamedTuple):
-    """A schema: the text, or base64 of a file descriptor for PROTOBUF. What a reference needs is before it."""
-
-    schema_id: int
-    kind: str
-    text: str
-    references: tuple[tuple[str, str], ...] = ()
 
 
 class Missing(NamedTuple):
     """The reason why a schema is not known."""
 
     reason: str
-
-
-class _Reference(msgspec.Struct):
-    name: str
-    subject: str
-    version: int
-
-
-class _Answer(msgspec.Struct, rename="camel"):
-    schema: str
-    schema_type: str | None = None
-    references: list[_Reference] | None = None
-
-
-class _Refused(Exception):
-    """The error that the registry has answered without the schema; the message has the reason."""
 
 
 class Registry:
@@ -158,7 +101,7 @@ class Registry:
         except (aiohttp.ClientError, TimeoutError, OSError):
             self._silent_until_s = self._steady_s() + SILENCE_S
             return Missing("the registry does not answer")
-        except _Refused as error:
+        except AnswerRefused as error:
             missing = Missing(str(error))
             self._missing[schema_id] = (self._steady_s() + MISSING_S, missing)
             return missing
@@ -168,44 +111,24 @@ class Registry:
         return found
 
     async def _read(self, schema_id: int) -> Schema:
-        found = await self._get(f"/schemas/ids/{schema_id}")
-        references: dict[str, str] = {}
-        await self._follow(found, references)
-        return Schema(schema_id, found.schema_type or AVRO, found.schema, tuple(references.items()))
-
-    async def _follow(self, answer: _Answer, done: dict[str, str]) -> None:
-        """Add the schemas to which an answer refers; each name is added once, so a circle ends."""
-        for each in answer.references or ():
-            if each.name in done:
-                continue
-            if len(done) >= REFERENCES_MAX:
-                raise _Refused(f"it refers to more than {REFERENCES_MAX} others")
-            done[each.name] = ""
-            found = await self._get(f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}")
-            await self._follow(found, done)
-            del done[each.name]
-            done[each.name] = found.schema
-
-    async def _get(self, path: str) -> _Answer:
-        """Return an answer; that of Protobuf with the file descriptor in place of the source text."""
-        found = _decoded(await self._body(path))
-        return _decoded(await self._body(f"{path}?format=serialized")) if found.schema_type == PROTOBUF else found
+        steps = by_id(schema_id)
+        path = next(steps)
+        while True:
+            body = await self._body(path)
+            try:
+                path = steps.send(body)
+            except StopIteration as read:
+                found: Schema = read.value
+                return found
 
     async def _body(self, path: str) -> bytes:
         url = URL(f"{self._settings.address}{path}", encoded=True)
         body = b""
         async with self._session.get(url, allow_redirects=False) as answer:
             if answer.status != 200:
-                raise _Refused(f"the registry answers with status {answer.status}")
+                raise AnswerRefused(f"the registry answers with status {answer.status}")
             async for chunk in answer.content.iter_any():
                 body += chunk
                 if len(body) > SCHEMA_BYTES_MAX:
-                    raise _Refused(f"it has more than {SCHEMA_BYTES_MAX} bytes")
+                    raise AnswerRefused(f"it has more than {SCHEMA_BYTES_MAX} bytes")
         return body
-
-
-def _decoded(body: bytes) -> _Answer:
-    try:
-        return msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _Refused(f"the answer of the registry is invalid: {error}") from error

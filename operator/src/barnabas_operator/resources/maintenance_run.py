@@ -33,8 +33,8 @@ class JobRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rule about two options; `allowed` describes the rule in words.
 
     The kind `ordered` means that `option` must be less than `other` if both are given. The kind `needs` means that
-    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be true. The
-    kind `bucket-needs` means that `other` must be given if `option` is in a bucket.
+    `other` must be true if `option` is given. The kind `excludes` means that at most one of the two may be given, or
+    be true. The kind `bucket-needs` means that `other` must be given if `option` is in a bucket.
     """
 
     kind: Literal["ordered", "needs", "excludes", "bucket-needs"]

@@ -116,6 +116,14 @@ def test_a_run_with_the_required_options_of_its_job_has_no_problem() -> None:
             "delete_archived is true, and spec.options.continuous is true; allowed: true for only one of these",
         ),
         (
+            {"options": {**ARCHIVE, "schema": "/archive/s", "schema_registry": "http://a:8081"}},
+            "schema is /archive/s, and spec.options.schema_registry is http://a:8081; allowed: only one of these",
+        ),
+        (
+            {"options": {**ARCHIVE, "schema_registry": "http://me:secret@registry"}},
+            "allowed: the address of a schema registry without a user",
+        ),
+        (
             {"job": "lag-history", "options": {"report": "/archive/r", "max_seconds": "many"}},
             "max_seconds is 'many'; allowed: a number of seconds, 0 or more",
         ),

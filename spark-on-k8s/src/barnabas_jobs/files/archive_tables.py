@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -46,7 +46,6 @@ from barnabas_jobs.planning.archived import (
     CLUSTER_ID,
     COMMIT,
     PREFIX,
-    SCHEMA,
     TOPIC,
     TOPIC_ID,
     ArchivedFile,
@@ -55,6 +54,7 @@ from barnabas_jobs.planning.archived import (
     OffsetRange,
     head_of,
 )
+from barnabas_jobs.planning.columns import plain
 from barnabas_jobs.planning.errors import JobFailed, Refused
 
 IMPLEMENTATION: Final = "barnabas_jobs.files.archive_tables.DurableFileIO"
@@ -101,6 +101,7 @@ CATALOG_TABLES: Final = 2
 """The number of tables that pyiceberg makes in a new SQL database."""
 DATA: Final = "data"
 RANGES: Final = "$ranges"
+REJECTED: Final = "$rejected"
 BOUNDED: Final = ("partition", "offset")
 FIELDS: Final = Schema(
     NestedField(1, "partition", IntegerType()),
@@ -285,7 +286,6 @@ class ArchivedTopic:
         self.topic = table.properties[TOPIC]
         self.topic_id = table.properties[TOPIC_ID]
         self.cluster_id = table.properties[CLUSTER_ID]
-        self.schema = table.properties.get(SCHEMA)
         self.head = newest_head(table)
 
     @property
@@ -431,6 +431,11 @@ class ArchivedTopic:
             return
         if int(added(table).get(COMMIT, -1)) < head.number:
             yield read_rows(table, head.run).select(columns)
+
+
+def columns_of(table: Table) -> pa.Schema:
+    """Return the columns of a table in Arrow."""
+    return pa.schema([(each.name, plain(each.type)) for each in schema_to_pyarrow(table.schema())])
 
 
 def newest_head(table: Table) -> Head | None:

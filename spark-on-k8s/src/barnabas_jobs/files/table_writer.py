@@ -22,17 +22,20 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.table.update import TableUpdate
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
 
 from barnabas_jobs.files.archive_tables import (
     DATA,
     FIELDS,
     RANGES,
+    REJECTED,
     ROWS,
     ArchivedTopic,
     ArchiveTables,
     added,
     ancestors,
     as_job_failed,
+    columns_of,
     newest_head,
     properties_of,
     rows_uri,
@@ -43,7 +46,6 @@ from barnabas_jobs.planning.archived import (
     COMMIT,
     PREFIX,
     RUN,
-    SCHEMA,
     TOPIC,
     TOPIC_ID,
     Commit,
@@ -54,6 +56,7 @@ from barnabas_jobs.planning.archived import (
     new_run,
     tails_after,
 )
+from barnabas_jobs.planning.columns import IncompatibleColumns, merged, plain
 from barnabas_jobs.planning.errors import JobFailed, Refused
 
 TRIES: Final = 10
@@ -77,6 +80,12 @@ BY_DAY: Final = PartitionSpec(PartitionField(source_id=3, field_id=1000, transfo
 BY_OFFSET: Final = SortOrder(
     *(SortField(each, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST) for each in (1, 2))
 )
+
+
+REJECTED_FIELDS: Final = Schema(
+    *FIELDS.fields, NestedField(11, "reason", StringType()), NestedField(12, "commit", LongType())
+)
+"""The columns of a table of rejected records."""
 
 
 class CachedTransaction(Transaction):
@@ -130,13 +139,23 @@ class TableWriter:
 
     def folder(self, run: str) -> str:
         """Return the folder for the data files of a run, in the archive's store."""
-        return f"{self._data_folder()}/{FOLDER}{run}"
+        return f"{self._data_folder(self.data)}/{FOLDER}{run}"
 
-    def _data_folder(self) -> str:
-        folder = self._tables.in_store(f"{self.data.location()}/{DATA}")
+    def rejected_folder(self, run: str) -> str:
+        """Return the folder for a run's files of rejected records, whose table is created if there is none."""
+        name = f"{self.data.name()[-1]}{REJECTED}"
+        own = {f"{PREFIX}rejected-of": self.data.name()[-1]}
+        return f"{self._data_folder(_table(self._tables, name, REJECTED_FIELDS, own, BY_DAY, BY_OFFSET))}/{FOLDER}{run}"
+
+    def rejected(self) -> Table | None:
+        """Return the table of rejected records, or None if there is none."""
+        return self._tables.load(f"{self.data.name()[-1]}{REJECTED}")
+
+    def _data_folder(self, table: Table) -> str:
+        folder = self._tables.in_store(f"{table.location()}/{DATA}")
         if folder is None:
             raise Refused(
-                f"table={self.data.name()[-1]}: its location is {self.data.location()}; allowed: a location in "
+                f"table={table.name()[-1]}: its location is {table.location()}; allowed: a location in "
                 f"archive={self._tables}"
             )
         return folder
@@ -147,7 +166,7 @@ class TableWriter:
 
     def run_folders(self) -> list[str]:
         """Return the runs that have a folder of data files."""
-        names = self._tables.store.names(self._data_folder())
+        names = self._tables.store.names(self._data_folder(self.data))
         return [name.removeprefix(FOLDER) for name in names if name.startswith(FOLDER)]
 
     def remove_left_over(self, folders: Sequence[str], topic_partitions: int, topic_config: dict[str, str]) -> int:
@@ -163,8 +182,11 @@ class TableWriter:
             fence = new_run(self.number, uuid.uuid4().hex[:12])
             empty = Commit(self.number, fence, self._now_ms(), ())
             self._commit(self._head(empty, topic_partitions, topic_config, fence=True), [], None)
+        has_rejected = bool(runs) and self.rejected() is not None
         for run in runs:
             self._tables.store.remove(self.folder(run))
+            if has_rejected:
+                self._tables.store.remove(self.rejected_folder(run))
         return len(runs)
 
     def commit(
@@ -173,18 +195,26 @@ class TableWriter:
         files: Sequence[str],
         topic_partitions: int,
         topic_config: dict[str, str],
-        schema: str | None = None,
+        columns: pa.Schema | None = None,
+        rejected: Sequence[str] = (),
     ) -> None:
         """Commit data files, whose names are relative to the store, with their ranges.
 
-        `schema` is Spark's DDL of the column `json`. Raises OtherRun if the table has a newer commit than `head`; the
-        files are then in no snapshot.
+        `columns` are those beside the record, and `rejected` the files of the table of rejected records. Raises
+        OtherRun if the table has a newer commit than `head`; the files are then in no snapshot.
         """
         with as_job_failed(f"{rows_uri(self.ranges, commit.run)} cannot be written"):
             write_rows(self.ranges, commit)
-        uris = [f"{self._tables.root}/{name}" for name in files]
-        self._commit(self._head(commit, topic_partitions, topic_config), uris, schema)
+        self._commit(self._head(commit, topic_partitions, topic_config), self._uris(files), columns)
+        self._add_rejected(commit.number, commit.run, rejected)
         self.add_rows(commit.number, commit.run)
+
+    def _uris(self, names: Sequence[str]) -> list[str]:
+        return [f"{self._tables.root}/{name}" for name in names]
+
+    def check_columns(self, columns: pa.Schema) -> None:
+        """Raise Refused if the table has columns of other types, in which these values cannot be."""
+        _merged(self.data, columns)
 
     def _head(
         self, commit: Commit, topic_partitions: int, topic_config: dict[str, str], *, fence: bool = False
@@ -199,11 +229,11 @@ class TableWriter:
             fence=fence,
         )
 
-    def _commit(self, head: Head, uris: list[str], schema: str | None) -> None:
+    def _commit(self, head: Head, uris: list[str], columns: pa.Schema | None) -> None:
         for _ in range(TRIES):
             self._check_unchanged()
             with self._known_outcome(head.run), CachedTransaction(self.data) as transaction:
-                _add_columns(self.data, transaction, uris, schema)
+                _add_columns(self.data, transaction, columns if uris else None)
                 expire(transaction, SNAPSHOTS_KEPT)
                 transaction.add_files(uris, head.properties(self.identity), check_duplicate_files=False)
             if self._has(head.run):
@@ -244,31 +274,25 @@ class TableWriter:
 
     def add_rows(self, number: int, run: str) -> None:
         """Add the rows of a commit to the table of ranges, unless it has them. Raises JobFailed on failure."""
-        with as_job_failed(f"table={self.ranges.name()[-1]}: the rows of commit {number} cannot be added"):
-            for _ in range(TRIES):
-                self.ranges.refresh()
-                if any(properties_of(each).get(RUN) == run for each in self.ranges.snapshots()):
-                    return
-                own = {COMMIT: str(number), RUN: run}
-                try:
-                    with CachedTransaction(self.ranges) as transaction:
-                        expire(transaction, RANGES_KEPT)
-                        transaction.add_files([rows_uri(self.ranges, run)], own, check_duplicate_files=False)
-                except CommitFailedException:
-                    continue
-                return
-        raise JobFailed(f"table={self.ranges.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+        _add(self.ranges, number, run, [rows_uri(self.ranges, run)])
+
+    def _add_rejected(self, number: int, run: str, files: Sequence[str]) -> None:
+        table = self.rejected() if files else None
+        if table is not None:
+            _add(table, number, run, self._uris(files))
 
     def recover_rows(self) -> None:
-        """Make the table of ranges agree with the data table.
+        """Make the table of ranges, and that of rejected records, agree with the data table.
 
         Add the rows of a commit whose run ended before it added them, and delete the rows of commits that are no more,
-        because somebody rolled the data table back.
+        because somebody rolled the data table back. The rows of ranges come last, so if the newest ones are there, all
+        are.
         """
         commits = _commits(self.data)
         last = commits[-1].run if commits else None
         if added(self.ranges).get(RUN) == last:
             return
+        self._recover_rejected(commits[-1] if commits else None)
         with as_job_failed(f"table={self.ranges.name()[-1]}: the table cannot be read"):
             first = commits[0].number if commits else 0
             found = self.ranges.scan(f"commit >= {first}", selected_fields=("run",)).to_arrow()
@@ -282,6 +306,17 @@ class TableWriter:
         for each in commits:
             if each.run not in present:
                 self.add_rows(each.number, each.run)
+
+    def _recover_rejected(self, head: Head | None) -> None:
+        table, number = self.rejected(), head.number if head else -1
+        if table is None:
+            return
+        if int(added(table).get(COMMIT, -1)) > number:
+            with as_job_failed(f"table={table.name()[-1]}: rows after commit {number} cannot be deleted"):
+                table.delete(f"commit > {number}", snapshot_properties={COMMIT: str(number)})
+        if head is not None:
+            names = self._tables.store.sizes(self.rejected_folder(head.run))
+            self._add_rejected(number, head.run, [name for name in names if name.endswith(".parquet")])
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
@@ -364,25 +399,43 @@ def _commits(table: Table) -> list[Head]:
     return sorted(found.values(), key=lambda each: each.number)
 
 
-def _add_columns(table: Table, transaction: Transaction, uris: Sequence[str], schema: str | None) -> None:
-    """Add the columns of `json` to the table, if the data files have them.
-
-    Raises Refused if the table has a column of another type.
-    """
-    known = transaction.table_metadata.properties.get(SCHEMA)
-    if schema is None or schema == known or not uris:
+def _add_columns(table: Table, transaction: Transaction, columns: pa.Schema | None) -> None:
+    """Add columns and their new fields to the table. Raises Refused if the table has a column of another type."""
+    if columns is None:
         return
-    with table.io.new_input(uris[0]).open() as file:
-        found = pq.read_schema(file)
-    try:
+    wanted, present = _merged(table, columns), columns_of(table)
+    if any(each.name not in present.names or present.field(each.name).type != each.type for each in wanted):
         with transaction.update_schema() as update:
-            update.union_by_name(found)
-    except Exception as error:
+            update.union_by_name(wanted)
+
+
+def _merged(table: Table, columns: pa.Schema) -> pa.Schema:
+    """Return these columns with the fields that they have in the table, too. Raises Refused if that is not possible."""
+    present = {each.name: each.type for each in columns_of(table)}
+    try:
+        wanted = {each.name: plain(each.type) for each in columns}
+        return pa.schema([(name, merged(name, present.get(name, kind), kind)) for name, kind in wanted.items()])
+    except IncompatibleColumns as error:
         raise Refused(
-            f"schema: the table {table.name()[-1]} has the schema {known}, which cannot become {schema}: "
-            f"{error}. Archive with the earlier schema, or into another namespace."
+            f"table={table.name()[-1]}: {error}. Archive with the earlier schema, or into another namespace."
         ) from error
-    transaction.set_properties({SCHEMA: schema})
+
+
+def _add(table: Table, number: int, run: str, uris: Sequence[str]) -> None:
+    """Add the files of a commit to a table, unless it has them. Raises JobFailed on failure."""
+    with as_job_failed(f"table={table.name()[-1]}: the rows of commit {number} cannot be added"):
+        for _ in range(TRIES):
+            table.refresh()
+            if any(properties_of(each).get(RUN) == run for each in table.snapshots()):
+                return
+            try:
+                with CachedTransaction(table) as transaction:
+                    expire(transaction, RANGES_KEPT)
+                    transaction.add_files(list(uris), {COMMIT: str(number), RUN: run}, check_duplicate_files=False)
+            except CommitFailedException:
+                continue
+            return
+    raise JobFailed(f"table={table.name()[-1]}: {TRIES} commits failed because of other programs' commits")
 
 
 def expire(transaction: Transaction, kept: int) -> None:

@@ -10,10 +10,12 @@ an uncommitted batch are read again, and those of a committed batch are not. A s
 commits.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from signal import Signals, signal
 from tempfile import TemporaryDirectory
@@ -21,14 +23,17 @@ from types import FrameType
 from typing import Annotated, ClassVar, Final, Literal, NamedTuple
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from barnabas_jobs.files.archive_tables import columns_of
 from barnabas_jobs.files.store import Store
 from barnabas_jobs.files.table_writer import TableWriter, begin
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.kafka.groups import LastRecord, last_records
+from barnabas_jobs.kafka.schema_registry import SchemaRegistry
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.archived import (
     Bounds,
@@ -46,7 +51,16 @@ from barnabas_jobs.planning.archived import (
     pending,
 )
 from barnabas_jobs.planning.errors import JobFailed, JobFailedLate, Refused
-from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, Count, JobResult, Rule
+from barnabas_jobs.planning.options import (
+    ArchiveOptions,
+    Bootstrap,
+    Count,
+    JobResult,
+    MessageType,
+    RegistryAddress,
+    Rule,
+)
+from barnabas_jobs.spark.decoded_columns import DecodedColumns, PartName, part_of
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.json_columns import JsonColumns, Mismatch, read_schema
 from barnabas_jobs.spark.records import (
@@ -55,34 +69,51 @@ from barnabas_jobs.spark.records import (
     counts,
     of_topic,
     reading,
+    rejected,
     stream_of_topic,
     with_true_timestamps,
     write_parquet,
 )
 from barnabas_jobs.spark.status import Standing, phase, reported
+from barnabas_registry.schemas import RegistrySettings
 
+REGISTRY_USER: Final = "SCHEMA_REGISTRY_USER_INFO"
+"""The environment variable with USER:PASSWORD for the schema registry."""
 FILE_OFFSETS: Final = 250_000
 """The number of offsets for which a commit has another file; a file for each partition would be many small ones."""
 
 
+ColumnsNow = Callable[[], JsonColumns | DecodedColumns | None]
+
+
 class Run(NamedTuple):
-    """The parameters that all commits of a run share; `columns` are the columns into which JSON values are parsed."""
+    """The parameters that all commits of a run share; `columns` returns those beside the record, if there are any."""
 
     spark: SparkSession
     cluster: Cluster
     writer: TableWriter
     store: Store
     topic: Topic
-    columns: JsonColumns | None
+    columns: ColumnsNow
     clock: Callable[[], float]
 
 
 class Written(NamedTuple):
-    """The written files with their sizes, which no snapshot names yet, and the counts of their records by partition."""
+    """The written files with their sizes, which no snapshot names yet, and the counts of their records by partition.
+
+    `columns` are those beside the record, and `rejected` the files with the records that could not be decoded.
+    """
 
     run: str
     files: Mapping[str, int]
     found: Mapping[int, Counted]
+    columns: pa.Schema | None
+    rejected: Sequence[str]
+
+    @property
+    def mismatched(self) -> int:
+        """The number of records that do not fit their schema."""
+        return sum(each.mismatched for each in self.found.values())
 
 
 def write(job: Run, records: DataFrame, ranges: list[OffsetRange], offsets: int | None = None) -> Written:
@@ -91,23 +122,35 @@ def write(job: Run, records: DataFrame, ranges: list[OffsetRange], offsets: int 
     `offsets` is the number of offsets that the whole run is to archive, which is needed to report its progress. If
     there are no records, the folder is removed. If writing fails, remove the folder and raise JobFailed.
     """
-    run = job.writer.new_run()
+    columns, run = job.columns(), job.writer.new_run()
     folder = job.writer.folder(run)
     tasks = max(1, -(-sum(each.offsets for each in ranges) // FILE_OFFSETS))
     try:
         with spark_failures(f"archiving {job.topic.name}"):
             true = with_true_timestamps(records.coalesce(tasks))
             with phase(job.spark, "archiving", offsets):
-                given = write_parquet(job.columns.added(true) if job.columns else true, job.store.url(folder))
+                given = write_parquet(columns.added(true) if columns else true, job.store.url(folder))
             files = _synced(job.store, folder)
             if not files:  # No file was written, because `records` has no record, so the folder is useless.
                 job.store.remove(folder)
             found = counts(job.spark, [job.store.url(name) for name in files])
         _check_all_found(folder, given, sum(each.records for each in found.values()))
-        return Written(run, files, found)
+        written = Written(run, files, found, columns.arrow if columns else None, ())
+        return _with_rejected(job, written) if isinstance(columns, DecodedColumns) and written.mismatched else written
     except JobFailed:
         job.store.remove(folder)
         raise
+
+
+def _with_rejected(job: Run, written: Written) -> Written:
+    """Write the records that could not be decoded to files for the table of rejected records."""
+    folder, urls = job.writer.rejected_folder(written.run), [job.store.url(name) for name in written.files]
+    with spark_failures(f"archiving {job.topic.name}: rejected records"):
+        given = write_parquet(rejected(job.spark, urls, job.writer.number), job.store.url(folder))
+    files = _synced(job.store, folder)
+    if given != written.mismatched or not files:
+        raise JobFailed(f"{folder}: {given} records were written, but {written.mismatched} were rejected")
+    return written._replace(rejected=tuple(files))
 
 
 def _synced(store: Store, folder: str) -> dict[str, int]:
@@ -149,10 +192,8 @@ def commit(
         groups=job.cluster.group_offsets(now),
     )
     config = job.cluster.own_config(job.topic.name)
-    schema = job.columns.ddl if job.columns else None
-    job.writer.commit(made, list(written.files), len(now.partitions), config, schema)
-    mismatched = sum(each.mismatched for each in written.found.values())
-    committed.add(made, sum(written.files.values()), mismatched)
+    job.writer.commit(made, list(written.files), len(now.partitions), config, written.columns, written.rejected)
+    committed.add(made, sum(written.files.values()), written.mismatched)
 
 
 def _archived(wanted: OffsetRange, found: Counted | None, last: LastRecord | None) -> PartitionRange:
@@ -332,6 +373,7 @@ class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
             allowed="true for only one of these options; to delete archived records, run the job again with "
             "continuous=false",
         ),
+        Rule(kind="excludes", option="schema", other="schema_registry", allowed="only one of these options"),
     )
 
     bootstrap: Bootstrap
@@ -343,6 +385,10 @@ class Options(ArchiveOptions, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = False
     schema: str | None = None
     on_mismatch: Mismatch = "fail"
+    schema_registry: RegistryAddress | None = None
+    registry_truststore: str | None = None
+    key_message: MessageType | None = None
+    value_message: MessageType | None = None
     continuous: bool = False
     trigger_seconds: Count = 60
 
@@ -383,10 +429,9 @@ def run(
     """
     cluster = Cluster(options.bootstrap)
     topic = cluster.topic(options.topic)
-    columns = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
     tables = archive_at(spark, options)
     writer = begin(tables, Identity(topic.name, topic.topic_id, cluster.cluster_id()), clock)
-    job = Run(spark, cluster, writer, tables.store, topic, columns, clock)
+    job = Run(spark, cluster, writer, tables.store, topic, _columns(options, writer), clock)
     ended_by: SignalName | None = None
     with reading(spark, options.topic):
         swept_runs = _recovered(job)
@@ -413,6 +458,41 @@ def run(
         deleted_before=deleted_before,
         ended_by=ended_by,
     )
+
+
+def _columns(options: Options, writer: TableWriter) -> ColumnsNow:
+    """Return the function that returns the columns of a commit, for which it asks a schema registry if there is one.
+
+    It is called when the end of the commit's ranges is known, so the registry has the schemas of all its records.
+    Raises Refused if the columns of JSON do not go with the table.
+    """
+    if options.schema_registry is None:
+        found = JsonColumns(read_schema(options.schema), options.on_mismatch) if options.schema else None
+        if found is not None:
+            writer.check_columns(found.arrow)
+        return lambda: found
+    login = os.environ.get(REGISTRY_USER, "")
+    if login and ":" not in login:
+        raise Refused(f"{REGISTRY_USER} has no colon; allowed: USER:PASSWORD")
+    settings = RegistrySettings(options.schema_registry.rstrip("/"), login, options.registry_truststore or "")
+    return partial(_decoded_columns, options, writer, SchemaRegistry(settings))
+
+
+def _decoded_columns(options: Options, writer: TableWriter, registry: SchemaRegistry) -> DecodedColumns:
+    present = {each.name: each.type for each in columns_of(writer.data)}
+    parts, subjects = [], []
+    messages: Mapping[PartName, str | None] = {"key": options.key_message, "value": options.value_message}
+    for name, message in messages.items():
+        subject = registry.subject(f"{options.topic}-{name}")
+        column = present.get(f"decoded_{name}")
+        if subject is not None:
+            subjects.append(subject)
+            parts.append(part_of(name, subject.name, subject.latest, subject.schemas, message, column))
+        elif column is not None:
+            raise Refused(f"{registry}: the subject {options.topic}-{name} is gone, whose columns the table has")
+    if not subjects:
+        raise Refused(f"{registry}: there is no subject {options.topic}-key or {options.topic}-value")
+    return DecodedColumns([each for each in parts if each is not None])
 
 
 def _recovered(job: Run) -> int:

@@ -7,6 +7,7 @@ any more stay for a day, because other runs may be reading them, and a later run
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,16 +22,19 @@ from pyspark.sql import SparkSession
 from barnabas_jobs.files.archive_tables import (
     DATA,
     RANGES,
+    REJECTED,
     ArchiveTables,
     ancestors,
     as_job_failed,
+    columns_of,
     data_files,
     for_spark,
+    newest_head,
     properties_of,
 )
 from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, TRIES, CachedTransaction, expire
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.planning.archived import COMMIT, SCHEMA, carried
+from barnabas_jobs.planning.archived import COMMIT, carried
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from barnabas_jobs.planning.options import ArchiveOptions, Count, JobResult
 from barnabas_jobs.spark.failures import spark_failures
@@ -127,10 +131,11 @@ def _joined_rows(table: Table, group: Sequence[DataFile]) -> str:
     return uri
 
 
-def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int) -> int:
+def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int, newest: str | None = None) -> int:
     """Remove the files that no snapshot names and that were written before a time, and return their number.
 
-    They were written by interrupted runs, or joined into larger files and named by snapshots that have expired.
+    They were written by interrupted runs, or joined into larger files and named by snapshots that have expired. Files
+    of the newest run stay: if it died after its commit, the next run adds them to the other tables of the topic.
     """
     location = tables.in_store(table.location())
     if location is None:
@@ -139,7 +144,8 @@ def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int) -> int:
     store = tables.store
     old = {name for folder in FOLDERS for name in store.older(f"{location}/{folder}", before_ms)}
     named = _named(table) if old else set()
-    gone = {name for name in old if _place(f"{tables.root}/{_of_checksum(name)}") not in named}
+    unnamed = {name for name in old if _place(f"{tables.root}/{_of_checksum(name)}") not in named}
+    gone = {name for name in unnamed if newest is None or newest not in name}
     depth = len(f"{location}/{DATA}/".split("/"))
     young = (
         {"/".join(name.split("/")[:depth]) for name in {*store.sizes(f"{location}/{DATA}")} - gone} if gone else set()
@@ -256,7 +262,7 @@ def _joined(job: Compaction, table: Table, group: Sequence[DataFile]) -> list[st
         raise Refused(f"table={table.name()[-1]}: its location {table.location()} is not in archive={job.tables}")
     with spark_failures(f"joining files of {table.name()[-1]}"), phase(job.spark, "joining", records):
         paths = [for_spark(each.file_path) for each in group]
-        old = files_of_table(job.spark, paths, has_json=SCHEMA in table.properties)
+        old = files_of_table(job.spark, paths, columns_of(table))
         given = write_parquet(old.coalesce(1), store.url(folder))
     names = [name for name in store.sizes(folder) if name.endswith(".parquet")]
     store.sync(names)
@@ -270,10 +276,12 @@ def _joined(job: Compaction, table: Table, group: Sequence[DataFile]) -> list[st
 
 
 def _tidy(job: Compaction, table: Table) -> int:
-    """Join the files of the table of ranges, and return the number of removed files of both tables."""
-    ranges = job.tables.load(f"{table.name()[-1]}{RANGES}")
+    """Join the files of the topic's other tables, and return the number of removed files of all."""
+    ranges, rejected = (job.tables.load(f"{table.name()[-1]}{each}") for each in (RANGES, REJECTED))
     removed = remove_unnamed(job.tables, table, job.before_ms)
-    if ranges is not None:
-        join_rows(ranges)
-        removed += remove_unnamed(job.tables, ranges, job.before_ms)
+    head = newest_head(table)
+    for other, join in ((ranges, join_rows), (rejected, partial(_join, job))):
+        if other is not None:
+            join(other)
+            removed += remove_unnamed(job.tables, other, job.before_ms, head.run if head else None)
     return removed

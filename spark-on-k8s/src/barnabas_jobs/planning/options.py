@@ -20,8 +20,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A rule for the values of two options, as data for the operator; `allowed` says which values are permitted.
 
     `ordered`: if both options are given, `option` must be less than `other`. `needs`: if `option` is given, `other`
-    must be true. `excludes`: at most one of the two options may be true. `bucket-needs`: if `option` is in a bucket,
-    `other` must be given.
+    must be true. `excludes`: at most one of the two options may be given, or be true. `bucket-needs`: if `option` is
+    in a bucket, `other` must be given.
     """
 
     kind: Literal["ordered", "needs", "excludes", "bucket-needs"]
@@ -38,7 +38,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
             case "needs":
                 is_broken = one is not None and other is not True
             case "excludes":
-                is_broken = one is True and other is True
+                is_broken = bool(one) and bool(other)
             case "bucket-needs":
                 is_broken = in_bucket(one) and not other
         if not is_broken:
@@ -118,6 +118,16 @@ Namespace = Annotated[
         pattern=r"^[a-zA-Z0-9_]{1,63}(\.[a-zA-Z0-9_]{1,63}){0,3}$",
         description="a namespace of the catalog: names of letters, digits and '_', with dots between them",
     ),
+]
+RegistryAddress = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^https?://[^/@?#,\s]+(/[^@?#,\s]*)?$",
+        description="the address of a schema registry without a user, http://HOST:PORT or https://HOST:PORT",
+    ),
+]
+MessageType = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)*$", description="PACKAGE.MESSAGE")
 ]
 Time = Annotated[datetime, msgspec.Meta(tz=True, description="a time with its time zone, such as 2013-01-31T06:30:00Z")]
 Count = Annotated[int, msgspec.Meta(ge=1)]

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -39,9 +41,11 @@ class JsonColumns(NamedTuple):
     on_mismatch: Mismatch
 
     @property
-    def ddl(self) -> str:
-        """The schema as a DDL string of Spark, as a property of the table stores it."""
-        return self.schema.toDDL()
+    def arrow(self) -> pa.Schema:
+        """The columns in Arrow."""
+        return to_arrow_schema(
+            StructType([StructField("json", self.schema), StructField("json_fits", BooleanType())]), timezone="UTC"
+        )
 
     def added(self, records: DataFrame) -> DataFrame:
         """Return the records with two more columns, `json` and `json_fits`.

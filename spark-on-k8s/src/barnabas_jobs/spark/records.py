@@ -7,9 +7,11 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from barnabas_jobs.credentials import for_spark
 from barnabas_jobs.planning.archived import OffsetRange
@@ -18,6 +20,8 @@ SCHEMA: Final = (
     "partition int, offset long, timestamp timestamp, timestampType int, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"
 )
+REJECTED: Final = "rejected"
+"""The column with the reason why the key or value of a record could not be decoded."""
 COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 INSIDE: Final = "offset >= start AND offset < end"
 PAGE_CHECKSUMS: Final = "parquet.page.verify-checksum.enabled"
@@ -124,11 +128,15 @@ def of_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     return files.parquet(*paths).select(*COLUMNS)
 
 
-def files_of_table(spark: SparkSession, paths: Sequence[str], *, has_json: bool) -> DataFrame:
-    """Return the records of Parquet files with all their columns, also those into which JSON values were parsed."""
-    if not has_json:
-        return of_files(spark, paths)
-    return spark.read.option("mergeSchema", "true").option(PAGE_CHECKSUMS, "true").parquet(*paths)
+def files_of_table(spark: SparkSession, paths: Sequence[str], columns: pa.Schema) -> DataFrame:
+    """Return the records of Parquet files with all columns of their table; a file may lack some of them."""
+    return spark.read.schema(from_arrow_schema(columns)).option(PAGE_CHECKSUMS, "true").parquet(*paths)
+
+
+def rejected(spark: SparkSession, paths: Sequence[str], commit: int) -> DataFrame:
+    """Return the records of the files of a commit whose key or value could not be decoded, with the reason."""
+    files = spark.read.schema(f"{SCHEMA}, {REJECTED} string").parquet(*paths).where(F.col(REJECTED).isNotNull())
+    return files.withColumnRenamed(REJECTED, "reason").withColumn("commit", F.lit(commit).cast("long"))
 
 
 def in_ranges(records: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
@@ -194,12 +202,12 @@ def counts(spark: SparkSession, paths: Sequence[str]) -> dict[int, Counted]:
     """
     if not paths:
         return {}
-    files = spark.read.schema(f"{SCHEMA}, json_fits boolean").parquet(*paths)
+    files = spark.read.schema(f"{SCHEMA}, json_fits boolean, {REJECTED} string").parquet(*paths)
     columns = (
         F.count("*").alias("records"),
         F.min("offset").alias("first"),
         F.max("offset").alias("last"),
-        F.count_if(~F.col("json_fits")).alias("mismatched"),
+        F.count_if(~F.col("json_fits") | F.col(REJECTED).isNotNull()).alias("mismatched"),
     )
     rows = files.groupBy("partition").agg(*columns).collect()
     return {row["partition"]: Counted(row["records"], row["first"], row["last"], row["mismatched"]) for row in rows}

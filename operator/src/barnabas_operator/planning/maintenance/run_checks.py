@@ -380,7 +380,7 @@ def _rule_problems(
         broken = {
             "ordered": one is not None and other is not None and one >= other,
             "needs": one is not None and other is not True,
-            "excludes": one is True and other is True,
+            "excludes": bool(one) and bool(other),
         }
         if broken[rule.kind]:
             shown = f"{given[rule.option]}, and {at}.{rule.other} is {given.get(rule.other, 'not given')}"
@@ -393,6 +393,8 @@ def _value(option: JobOption, text: str | None) -> Any:
         return None
     if option.type == "boolean":
         return text == "true"
+    if option.type == "string":
+        return text
     return datetime.fromisoformat(text) if option.type == "time" else float(text)
 
 
