@@ -75,7 +75,7 @@ def test_avro_types_become_columns_of_the_same_meaning() -> None:
 
 def field(name: str, number: int, kind: int, *, repeated: bool = False, **more: Any) -> FieldDescriptorProto:
     label = KINDS.LABEL_REPEATED if repeated else KINDS.LABEL_OPTIONAL
-    return FieldDescriptorProto(name=name, number=number, type=kind, label=label, **more)  # type: ignore[no-any-return]
+    return FieldDescriptorProto(name=name, number=number, type=kind, label=label, **more)
 
 
 def trip_file() -> FileDescriptorProto:
@@ -111,6 +111,7 @@ def trip_file() -> FileDescriptorProto:
 def test_protobuf_types_become_columns_of_the_same_meaning() -> None:
     schema = Schema(1, "PROTOBUF", serialized(trip_file()))
     kind = values_of(schema, None).type
+    assert kind is not None
     assert {each.name: each.type for each in kind} == {
         "large": pa.decimal128(20, 0),
         "parent": pa.string(),

@@ -45,7 +45,7 @@ def record(schema: Schema, **fields: Any) -> bytes:
 
 def decoded(parts: list[Part], *records: tuple[bytes | None, bytes | None], first: int = 0) -> pa.Table:
     """Return records as the tasks of Spark decode them."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"partition": 0, "offset": first + number, "timestamp": FIRST_US, "key": key, "value": value, "headers": []}
         for number, (key, value) in enumerate(records)
     ]

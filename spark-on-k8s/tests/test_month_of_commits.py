@@ -16,7 +16,7 @@ from test_archive_tables import join, write, writer_at
 
 from barnabas_jobs.files.archive_tables import ROWS, rows_uri
 from barnabas_jobs.files.table_writer import SNAPSHOTS_KEPT, TableWriter
-from barnabas_jobs.jobs.compact import join_rows
+from barnabas_jobs.jobs.compact import ROWS_OF_FILE, join_rows
 from barnabas_jobs.planning.archived import Commit, GroupOffset, Head, OffsetRange, PartitionRange, Tail
 from harness.soak import IS_SOAK, size, took
 
@@ -27,11 +27,12 @@ LAST: Final = size(10, SNAPSHOTS_KEPT)
 """The number of commits that are made one by one; the rows of those before them are in joined files."""
 COMMITS: Final = size(200, MONTH)
 CONFIG: Final = {"cleanup.policy": "delete", "retention.ms": "604800000", "max.message.bytes": "1048588"}
+JOINED: Final = ROWS_OF_FILE // PARTITIONS
 METADATA_BYTES_MAX: Final = 5_000_000
 COMMIT_SECONDS_MAX: Final = 5.0
 START_SECONDS_MAX: Final = 10.0
 START_MIB_MAX: Final = 256
-BEGIN: Final = r"""
+TABLES: Final = r"""
 import re, sys, time
 began_s = time.monotonic()
 from barnabas_jobs.files.archive_tables import ArchiveTables
@@ -40,14 +41,26 @@ from barnabas_jobs.files.table_writer import begin
 from barnabas_jobs.planning.archived import Identity
 folder = sys.argv[1]
 tables = ArchiveTables(folder, {}, "barnabas", LocalFolder(folder))
-writer = begin(tables, Identity("flights", "id-1", "cluster-1"), time.time)
-writer.recover_rows()
-writer.remove_left_over(writer.run_folders(), 50, {})
+"""
+PEAK: Final = r"""
 took_s = time.monotonic() - began_s
 # The peak in `resource` also counts the memory of the process that started this one.
 peak = re.search(r"VmHWM:[^0-9]+([0-9]+) kB", open("/proc/self/status").read())
-print(writer.number, took_s, int(peak[1]) // 1024)
+print(number, took_s, int(peak[1]) // 1024)
 """
+BEGIN: Final = r"""
+writer = begin(tables, Identity("flights", "id-1", "cluster-1"), time.time)
+writer.recover_rows()
+writer.remove_left_over(writer.run_folders(), 50, {})
+number = writer.number
+"""
+VERIFY: Final = r"""
+import pyspark.sql
+found = tables.topic("flights")
+number = sum(found.records_by_partition().values())
+assert len(found.spans()) == 50 and found.lost() == [] and found.paths()
+"""
+"""What `verify` asks of an archive before Spark compares it."""
 
 
 @pytest.mark.timeout(3600)
@@ -68,10 +81,14 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     snapshots = len(writer.data.snapshots())
     print(f"metadata: {metadata} bytes with {snapshots} snapshots")
     assert metadata / snapshots * SNAPSHOTS_KEPT < METADATA_BYTES_MAX
-    number, seconds, mebibytes = begun_again(tmp_path)
+    number, seconds, mebibytes = in_a_new_process(tmp_path, BEGIN)
     assert number == COMMITS
     took("the start of a run", seconds, START_SECONDS_MAX)
     print(f"memory at the start of a run: {mebibytes} MiB")
+    assert mebibytes < START_MIB_MAX or not IS_SOAK
+    number, seconds, mebibytes = in_a_new_process(tmp_path, VERIFY)
+    assert number == COMMITS * PARTITIONS * PER_MINUTE
+    print(f"verify: {seconds:.1f} s and {mebibytes} MiB before Spark compares")
     assert mebibytes < START_MIB_MAX or not IS_SOAK
     found = writer.archived()
     assert found.ends(commit=COMMITS - 2) == dict.fromkeys(range(PARTITIONS), (COMMITS - 1) * PER_MINUTE)
@@ -81,7 +98,7 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     writer.data.refresh()
     assert len(writer.data.snapshots()) == min(LAST + 2, SNAPSHOTS_KEPT)
     assert len(writer.archived().files()) == 1
-    assert begun_again(tmp_path)[0] == COMMITS
+    assert in_a_new_process(tmp_path, BEGIN)[0] == COMMITS
 
 
 def metadata_bytes(writer: TableWriter) -> int:
@@ -120,14 +137,13 @@ def before_the_last(writer: TableWriter) -> None:
 
 
 def joined_rows(writer: TableWriter, commits: int) -> Iterator[str]:
-    """Write the rows of the first commits in files of 10,000 commits, and yield their names."""
-    for first in range(0, commits, 10_000):
+    """Write the rows of the first commits as `compact` joins them, and yield the names of the files."""
+    for first in range(0, commits, JOINED):
         uri = rows_uri(writer.ranges, f"joined-{first}")
         path = Path(uri.removeprefix("file://"))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(path, ROWS, compression="zstd") as file:
-            for number in range(first, min(commits, first + 10_000)):
-                file.write_table(rows(commit(number)))
+        parts = [rows(commit(number)) for number in range(first, min(commits, first + JOINED))]
+        pq.write_table(pa.concat_tables(parts), path, compression="zstd")
         yield uri
 
 
@@ -138,9 +154,10 @@ def rows(made: Commit) -> pa.Table:
     return pa.Table.from_pylist([{**each, **own} for each in columns], ROWS)
 
 
-def begun_again(folder: Path) -> tuple[int, float, int]:
-    """Begin a run in a new process; return the number of its commit, its seconds, and its memory in MiB."""
-    done = subprocess.run([sys.executable, "-c", BEGIN, str(folder)], capture_output=True, text=True, check=False)
+def in_a_new_process(folder: Path, does: str) -> tuple[int, float, int]:
+    """Run Python in a new process; return its `number`, its seconds, and its memory in MiB."""
+    words = [sys.executable, "-c", f"{TABLES}{does}{PEAK}", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     number, seconds, mebibytes = done.stdout.split()
     return int(number), float(seconds), int(mebibytes)

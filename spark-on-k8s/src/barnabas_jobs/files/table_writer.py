@@ -71,6 +71,7 @@ PROPERTIES: Final = {
     "format-version": "2",
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
+    "commit.manifest.target-size-bytes": str(1 << 20),
     "write.metadata.delete-after-commit.enabled": "true",
     "write.delete.mode": "copy-on-write",
     "write.update.mode": "copy-on-write",

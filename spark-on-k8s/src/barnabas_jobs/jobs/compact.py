@@ -41,7 +41,7 @@ from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import files_of_table, write_parquet
 from barnabas_jobs.spark.status import phase
 
-ROWS_OF_FILE: Final = 500_000
+ROWS_OF_FILE: Final = 200_000
 """The largest number of rows in a file of a table of ranges."""
 METADATA: Final = "metadata"
 FOLDERS: Final = (DATA, METADATA)
@@ -231,7 +231,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     found = list(tables.tables(options.topic))
     if not found:
         raise Refused(f"archive={tables}: there is no archive of the topic {options.topic!r}; run `archive` first")
-    before = sum(len(data_files(each)) for each in found)
+    before = sum(1 for each in found for _ in data_files(each))
     joined = sum(_join(job, each) for each in found)
     removed = sum(_tidy(job, each) for each in found)
     return Result(
@@ -239,7 +239,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
         table=".".join(found[-1].name()),
         joined_files=joined,
         files_before=before,
-        files_after=sum(len(data_files(each)) for each in found),
+        files_after=sum(1 for each in found for _ in data_files(each)),
         removed_files=removed,
     )
 
