@@ -55,14 +55,16 @@ def _streams(page: Page) -> Iterator[tuple[list[Request], list[Request]]]:
     def kept(found: list[Request]) -> Callable[[Request], None]:
         return lambda each: found.append(each) if "/stream" in each.url else None
 
-    handlers = {"request": kept(opened), "requestfailed": kept(ended), "requestfinished": kept(ended)}
-    for event, handler in handlers.items():
-        page.on(event, handler)  # type: ignore[call-overload]  # The stubs have an overload for each literal.
+    began, over = kept(opened), kept(ended)
+    page.on("request", began)
+    page.on("requestfailed", over)
+    page.on("requestfinished", over)
     try:
         yield opened, ended
     finally:
-        for event, handler in handlers.items():
-            page.remove_listener(event, handler)
+        page.remove_listener("request", began)
+        page.remove_listener("requestfailed", over)
+        page.remove_listener("requestfinished", over)
 
 
 def _within(page: Page, condition: Callable[[], bool], seconds: float = 10.0) -> bool:
