@@ -308,6 +308,11 @@ walks: venv
 bench: venv
 	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" $(BENCH)
 
+# Measure the rows that README and docs/explanation/how-fast.md show, and write their tables (half an hour on an idle machine).
+.PHONY: figures
+figures: venv
+	PYTHONPATH=$(PYTHONPATH):$(CURDIR)/tests $(BIN)/python -m bench --date "$$(date -u +%F)" --figures $(BENCH)
+
 # Remove what was built.
 clean:
 	rm -rf .cache build dist *.egg-info

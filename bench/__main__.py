@@ -18,7 +18,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import machine, plot, report, results
+from bench import figures, machine, plot, report, results
 from bench.clusters import CLUSTER_KINDS
 from bench.peers import BEFORE, peer_kinds, sources_of
 from bench.pool import Pool
@@ -59,6 +59,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--before", metavar="COMMIT", help="only the raw requests, beside the broker of that commit in place of others"
     )
+    parser.add_argument(
+        "--figures", action="store_true", help="the rows that README and docs/explanation/how-fast.md show, for them"
+    )
     parser.add_argument("--list", action="store_true", help="print the rows' keys")
     return parser.parse_args()
 
@@ -66,7 +69,7 @@ def _arguments() -> argparse.Namespace:
 def _mode(options: argparse.Namespace) -> str:
     if options.before:
         return "before"
-    return "quick" if options.quick else "full"
+    return "quick" if options.quick or options.figures else "full"
 
 
 def _all_rows(options: argparse.Namespace) -> list[Row]:
@@ -95,7 +98,7 @@ def _limits(options: argparse.Namespace) -> Limits:
 
 
 def _new_run(options: argparse.Namespace, limits: Limits) -> RunResult:
-    facts = {**machine.facts(), "repeats": str(limits.repeats)}
+    facts = {**machine.facts(), "repeats": str(limits.repeats), figures.COMMITS: machine.commits()}
     if options.before:
         versions = {"the commit before": options.before}
     else:
@@ -106,6 +109,8 @@ def _new_run(options: argparse.Namespace, limits: Limits) -> RunResult:
 
 def _chosen(options: argparse.Namespace, limits: Limits) -> list[Row]:
     rows = [row for row in _all_rows(options) if any(fnmatch(row.key, each) for each in options.only or ["*"])]
+    if options.figures:
+        return [row for row in rows if figures.is_shown(row)]
     return rows if limits.rows_all else [row for row in rows if row.quick]
 
 
@@ -167,6 +172,16 @@ def _end(_signal: int, _frame: object) -> None:
     sys.exit(1)
 
 
+def _write_pages(run: RunResult, console: Console) -> int:
+    """Write the tables of README and how-fast.md; return 1 if a row that they show was not measured."""
+    try:
+        figures.write_pages(run, all_rows())
+    except figures.RowMissing as missing:
+        console.print(f"no page was written: {missing}", highlight=False)
+        return 1
+    return 0
+
+
 def main() -> int:
     """Measure, or with --render only write the page and the picture again."""
     options = _arguments()
@@ -180,9 +195,12 @@ def main() -> int:
         run = results.load(path)
     else:
         RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{options.name or f'{options.date}-{_mode(options)}'}.json"
+        name = figures.RESULT.stem if options.figures else f"{options.date}-{_mode(options)}"
+        path = RESULTS / f"{options.name or name}.json"
         run = _measure(options, path, console)
     _render(run, path, options.prototype)
+    if path == figures.RESULT:
+        return _write_pages(run, console)
     plot.draw(run, [*all_rows(), *rows_before()], path.with_suffix(".png"))
     console.print(f"written: {path.with_suffix('.md')} (.json, .png)", highlight=False)
     return 0

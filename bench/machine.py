@@ -29,6 +29,11 @@ def commit() -> str:
     return name + ("+changes" if _output("git", "status", "--porcelain", "--untracked-files=no").strip() else "")
 
 
+def commits() -> str:
+    """Return the number of commits up to the checkout."""
+    return _output("git", "rev-list", "--count", "HEAD").strip() or "0"
+
+
 def load_average() -> str:
     """Return the load over 1, 5 and 15 minutes, which shows what else ran on the machine."""
     return " ".join(f"{each:.2f}" for each in os.getloadavg())

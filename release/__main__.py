@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from ruamel.yaml import YAML
 
+from bench.figures import RESULT, StaleFigures, check_age
+from bench.results import load
 from local_kubernetes.binaries import CannotStart, require
 from local_kubernetes.helm import helm
 from release import archive, bom, checksums, images, plugin, publishing, signing
@@ -98,6 +100,10 @@ def _release(folder: Path, arguments: argparse.Namespace, key: EllipticCurvePriv
     _run("bash", "-c", f"git archive HEAD | tar --extract --directory='{stage}'")
     pyproject = (stage / "pyproject.toml").read_text(encoding="utf-8")
     commits = int(_git("rev-list", "--count", "HEAD"))
+    try:
+        check_age(load(RESULT), commits)
+    except StaleFigures as stale:
+        raise ReleaseError(str(stale)) from None
     version = version_of(declared(pyproject), _git("tag", "--points-at", "HEAD").split(), commits)
     (stage / "pyproject.toml").write_text(stamped(pyproject, version), encoding="utf-8")
     made = datetime.fromtimestamp(int(_git("log", "-1", "--format=%ct")), UTC)
