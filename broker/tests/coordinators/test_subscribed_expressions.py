@@ -81,6 +81,19 @@ def test_topic_that_is_created_before_a_matching_in_turns_begins_is_found_by_the
     assert group_of(world).all_topics() == {"flights", "planes-m0", "pilots-m0"}
 
 
+def test_more_partitions_and_deleted_topics_match_no_expression_again(world: World) -> None:
+    world.topics.make("planes", 1)
+    members = [Consumer(world, f"m{number}") for number in range(25)]
+    for member in members:
+        member.join(topic_names=None, topic_regex=f"flights|p.*{member.name}")
+    settle(*members)
+    world.topics.make("flights", 7)
+    world.topics.delete("planes")
+    world.timers.pass_time(1)
+    members[0].begin()
+    assert not group_of(world).is_matching
+
+
 def test_topics_that_match_later_are_found_after_a_pause_if_it_is_not_known_which_are_new(world: World) -> None:
     member = Consumer(world, "a")
     member.join(topic_names=None, topic_regex=".*")

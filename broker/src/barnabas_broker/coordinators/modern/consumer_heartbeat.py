@@ -447,7 +447,9 @@ def _matching_due(group: ModernGroup, beat: Beat, world: BeatWorld) -> Matching 
     created, pause_ms = topics.created_since(group.regexes_version), MATCHING_PAUSE_MS
     if created is not None:
         pause_ms = min(pause_ms, len(group.patterns) * PAUSE_OF_PATTERN_MS)
-    if now_ms - group.regexes_matched_ms < pause_ms:
+    # Without new topics the version is that of deletions and of more partitions, which match nothing else.
+    is_without_new = created is not None and not created
+    if is_without_new or now_ms - group.regexes_matched_ms < pause_ms:
         return None
     return Matching(group.patterns, topics.names() if created is None else created, may_describe, created is not None)
 
