@@ -33,7 +33,7 @@ SPAN_S: Final = 30.0
 SECURED: Final = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
 SERVER_MS_MAX: Final = 200.0
 TRIES: Final = 5
-"""The requests for a page, the quickest of which counts, because other processes keep the console waiting."""
+"""The number of requests for each page. The quickest counts, because other processes keep the console waiting."""
 PAGE_BYTES_MAX: Final = 1 << 20
 PHONE: Final[Any] = {"width": 390, "height": 844}
 DESK: Final[Any] = {"width": 1280, "height": 800}

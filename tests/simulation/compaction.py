@@ -206,8 +206,8 @@ class Compaction:
 def gaps_are_never_forgotten(history: History) -> Iterator[None]:
     """Have followers remember what they fetched with gaps (brokers forget: docs/explanation/storage-guarantees.md).
 
-    Over a crash, too. One that has not caught up fetches all again from the next leader; if it leads itself, other
-    replicas may have values that it lacks, and the history notes it.
+    They remember it over a crash, too. One that has not caught up fetches all again from the next leader. If it leads
+    itself, other replicas may have values that it lacks, and the history notes it.
     """
     load, append, lead = log_loader._load, FollowerReplica.append, Partition._lead
     gaps = dict[tuple[FileSystem, str], _Gap]()

@@ -34,7 +34,7 @@ class CannotDecode(Exception):
 
 
 def schema_id_of(part: bytes) -> int | None:
-    """Return the number of the schema at the begin of a key or value, or None if it does not begin with one."""
+    """Return the number of the schema at the beginning of a key or value, or None if it does not begin with one."""
     return int.from_bytes(part[1:HEAD_BYTES]) if len(part) >= HEAD_BYTES and part[0] == MAGIC else None
 
 
@@ -147,7 +147,7 @@ def _file(text: str, name: str) -> FileDescriptorProto:
 
 
 def _type_and_rest(file: FileDescriptorProto, body: bytes) -> tuple[str, bytes]:
-    """Return the full name of the type that the indexes at the begin of a message name, and the bytes behind them."""
+    """Return the full name of the type that the first bytes of a message name, and the bytes behind them."""
     stream = BytesIO(body)
     count = _zigzag(stream)
     if not 0 <= count <= INDEXES_MAX:

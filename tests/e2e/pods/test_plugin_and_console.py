@@ -26,7 +26,7 @@ LINES_MAX = 2_000
 
 @pytest.fixture(scope="module")
 def filled(installed: Castle) -> Castle:
-    """Return the Cluster with a topic of three records, of which a group has read one."""
+    """Return the Cluster, with a topic of three records. A group has read one of them."""
     installed.await_ready()
     installed.create_topic(TOPIC, 1, deletionPolicy="Delete")
     client = StockClient(installed.bootstrap)
