@@ -73,7 +73,7 @@ def test_workers_finish_all_tasks_and_put_the_one_that_is_no_number_into_the_dea
         command = [sys.executable, str(tmp_path / "worker.py")]
         workers = [subprocess.Popen(command, env=environment, stdout=log, stderr=log) for _ in range(2)]
     try:
-        wait_for(lambda: group_status(up).lag == 0)
+        wait_for(lambda: (group_status(up).lag, [each.poll() for each in workers]), lambda found: found[0] == 0)
     finally:
         for each in workers:
             each.terminate()

@@ -39,6 +39,14 @@ def lag(committed: int | None, log_start: int, end: int) -> int:
     return max(0, end - place(committed, log_start))
 
 
+def share_lag(reported: int | None, log_start: int | None, end: int | None) -> int | None:
+    """Return the lag of a share group in a partition, None if unknown; `reported` is what the coordinator knows.
+
+    The coordinator knows no lag until a member has acknowledged a record, but a partition without records has no lag.
+    """
+    return 0 if reported is None and end is not None and log_start == end else reported
+
+
 RESET_MARK: Final = "barnabas.dev/reset="
 """The beginning of the mark, which an offset reset puts before other metadata of a committed offset.
 

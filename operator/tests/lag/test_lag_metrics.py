@@ -92,9 +92,10 @@ def test_the_chosen_names_stay_within_the_limit_and_no_other_would_fit(sizes: di
         before += sizes[name] if name in chosen else 0
 
 
-def test_a_share_group_has_the_lag_that_its_coordinator_reports_and_none_where_it_is_unknown() -> None:
+def test_a_share_group_has_the_lag_of_its_coordinator_no_lag_without_records_and_else_an_unknown_one() -> None:
     partitions = {TopicPartition("tasks", number): PartitionReading(1, (1,), (1,), 0, 10) for number in range(3)}
     known, finished, unknown = partitions
+    partitions[empty := TopicPartition("tasks", 3)] = PartitionReading(1, (1,), (1,), 7, 7)
     group = GroupReading("Stable", 2, {known: 4, finished: 6}, group_type="share", lags={known: 3, finished: 0})
     history = History(60.0)
     history.add(Readings(1, partitions, {"workers": group}), 1_000.0)
@@ -102,6 +103,7 @@ def test_a_share_group_has_the_lag_that_its_coordinator_reports_and_none_where_i
     assert {where: (each.committed, each.lag) for where, each in lags.partitions.items()} == {
         known: (4, 3),
         finished: (6, 0),
+        empty: (None, 0),
     }
     assert unknown not in lags.partitions, "unknown is neither 0 nor negative"
     assert lags.partitions[finished].seconds == 0.0, "all records up to the end are finished"

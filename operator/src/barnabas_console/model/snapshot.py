@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from barnabas_core.group_lag import by_topic, lag, partitions_read
+from barnabas_core.group_lag import by_topic, lag, partitions_read, share_lag
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_lag.evaluation.lags import NO_LEADER, PartitionReading
 
@@ -312,7 +312,9 @@ def _lags(group: GroupSeen, snapshot: Snapshot) -> Iterator[GroupLag]:
             committed = group.committed
         end, behind = _behind(where, committed, snapshot, is_counted=where in counted)
         if group.lags is not None and where in snapshot.seen.partitions:
-            behind = group.lags.get(where, Unknown.NOT_YET)
+            partition = snapshot.seen.partitions[where]
+            reported = share_lag(group.lags.get(where), partition.oldest, partition.end)
+            behind = Unknown.NOT_YET if reported is None else reported
         yield GroupLag(*where, committed, end, behind, _names(owners.get(where, ())))
 
 

@@ -406,15 +406,16 @@ def _places(
 ) -> Iterator[tuple[TopicPartition, _Place]]:
     """Yield the group's offsets in each partition of its topics whose leader reports the start and end of the log.
 
-    A share group has only the partitions in which its coordinator knows the lag.
+    A share group has only the partitions in which its lag is known.
     """
     committed, lags = group.committed, group.lags
-    read = group_lag.partitions_read(committed, lambda topic: topics.get(topic, ())) if lags is None else lags
-    for partition in read:
+    of_group = committed if lags is None else {**committed, **lags}
+    for partition in group_lag.partitions_read(of_group, lambda topic: topics.get(topic, ())):
         reading = partitions.get(partition)
         if reading is not None and reading.end is not None and reading.oldest is not None:
-            reported = None if lags is None else lags[partition]
-            yield partition, _Place(committed.get(partition), reading.oldest, reading.end, reported)
+            reported = None if lags is None else group_lag.share_lag(lags.get(partition), reading.oldest, reading.end)
+            if lags is None or reported is not None:
+                yield partition, _Place(committed.get(partition), reading.oldest, reading.end, reported)
 
 
 def gone(

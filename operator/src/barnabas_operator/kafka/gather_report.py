@@ -10,7 +10,7 @@ from kafka import structs
 from kafka.admin import OffsetSpec
 
 from barnabas_core import kafka_uuid
-from barnabas_core.group_lag import by_topic, lag, partitions_read
+from barnabas_core.group_lag import by_topic, lag, partitions_read, share_lag
 from barnabas_core.topic_partition import TRANSACTION_STATE, TopicPartition
 from barnabas_kafka.asking import SHARE, Asking
 from barnabas_kafka.connection import ClusterUnreachable, reachable
@@ -112,7 +112,7 @@ class GroupReport:
 
     @property
     def lag(self) -> int | None:
-        """The sum of the known lags; None if a share group has not begun all partitions, because it is unknown."""
+        """The sum of the known lags; None if the lag of a share group is unknown in a partition, as one not begun."""
         lags = [part.lag for part in self.lags]
         return None if self.type == SHARE and None in lags else sum(filter(None, lags))
 
@@ -287,8 +287,8 @@ def _share_group(
             topic=each.topic,
             partition=each.partition,
             committed_offset=offsets.get(each),
-            end_offset=logs.ends.get(each),
-            lag=lags.get(each),
+            end_offset=logs.ends[each],
+            lag=share_lag(lags.get(each), logs.starts[each], logs.ends[each]),
             client_id=None,
         )
         for each in sorted(partitions_read({*offsets, *lags}, lambda topic: logs.topics.get(topic, ())))
