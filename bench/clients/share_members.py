@@ -18,6 +18,8 @@ Way = Literal["each", "batch"]
 """How a member acknowledges: each record by a request of its own, or all of a batch with the next fetch."""
 ACCEPT: Final = 1
 FETCH_VERSION: Final = 1
+DESCRIBE_VERSION: Final = 1
+POLL_S: Final = 0.001
 GROUP_RESOURCE: Final = 32
 SECONDS_MAX: Final = 60.0
 WAIT_MS: Final = 500
@@ -36,12 +38,17 @@ class ShareMember:
         self._own: Final = {"group_id": group, "member_id": name}
         self._topic, self._topic_id = topic, topic_id
         self._epoch = 0
-        self.finished = 0
-        """The number of records that the member has acknowledged, and the broker has stored."""
+        self.acquired = 0
+        """The number of records that the member has got."""
         self._ranges: list[tuple[int, int]] = []
-        self._sent: tuple[str, int] = ("", 0)
+        self._sent = ""
         self.is_waiting = False
         """True if a request is under way."""
+
+    @property
+    def holds_records(self) -> bool:
+        """True if the member has records whose acknowledgement it has not sent, or not by the fetch that waits."""
+        return bool(self._ranges) or (self.is_waiting and self._sent == "ShareAcknowledge")
 
     def __enter__(self) -> Self:
         return self
@@ -81,18 +88,23 @@ class ShareMember:
             self._ranges.insert(0, (first + 1, last))
         self._send("ShareAcknowledge", {}, [(first, first)])
 
-    def go_on(self, way: Way) -> None:
-        """Receive the answer, and send the next request."""
-        self.receive()
+    def acknowledge_all(self) -> None:
+        """Send the acknowledgement of all records that the member holds."""
+        ranges, self._ranges = self._ranges, []
+        self._send("ShareAcknowledge", {}, ranges)
+
+    def go_on(self, way: Way, *, more: bool) -> None:
+        """Send the next request. Without `more` records it is no fetch, which would wait for them."""
         if way == "each" and self._ranges:
             self.acknowledge_one()
-        else:
+        elif more:
             self.fetch(way)
+        elif self._ranges:
+            self.acknowledge_all()
 
     def receive(self) -> int:
         """Receive the answer; return the number of acquired records. Raises NotRun if the broker refuses."""
-        api, acknowledged = self._sent
-        self.is_waiting = False
+        api, self.is_waiting = self._sent, False
         answer = self.connection.receive(api, FETCH_VERSION)
         partitions = [part for topic in answer.responses for part in topic.partitions]
         codes = [answer.error_code, *(part.error_code for part in partitions)]
@@ -100,9 +112,9 @@ class ShareMember:
             codes += [part.acknowledge_error_code for part in partitions]
             got = [(each.first_offset, each.last_offset) for part in partitions for each in part.acquired_records]
             self._ranges += got
+            self.acquired += sum(last - first + 1 for first, last in got)
         if any(codes):
             raise NotRun(f"{api} is refused with {codes}")
-        self.finished += acknowledged
         return sum(last - first + 1 for first, last in self._ranges)
 
     def _send(self, api: str, fields: dict[str, Any], ranges: Sequence[tuple[int, int]]) -> None:
@@ -112,7 +124,7 @@ class ShareMember:
         fields = {**self._own, "share_session_epoch": self._epoch, "topics": topics, **fields}
         self._epoch += 1
         self.is_waiting = True
-        self._sent = api, sum(last - first + 1 for first, last in ranges)
+        self._sent = api
         self.connection.send(filled(message_class(f"{api}Request"), fields), FETCH_VERSION)
 
 
@@ -127,6 +139,7 @@ class ShareFleet:
         self._topic_id: UUID = metadata.topics[0].topic_id
         self.connection.request("FindCoordinator", 4, {"key_type": 0, "coordinator_keys": ["first"]})
         self.members: list[ShareMember] = []
+        self._written = 0
 
     def begin_at_earliest(self, group: str) -> None:
         """Let a group begin at the first record."""
@@ -160,26 +173,48 @@ class ShareFleet:
             if answer.responses[0].partition_responses[0].error_code:
                 raise NotRun(f"Produce is refused with {answer.responses[0].partition_responses[0].error_code}")
             left -= in_batch
+            self._written += in_batch
 
-    def work_off(self, records: int, way: Way) -> float:
-        """Let all members work until so many records are acknowledged in all; return the seconds that took."""
+    def work_off(self, group: str, records: int, way: Way) -> float:
+        """Let all members work until so many records are finished in all; return the seconds that took.
+
+        The broker is asked for them at the end, because a fetch that carries acknowledgements waits for other records.
+        """
         begun_s = time.monotonic()
         with selectors.DefaultSelector() as ready:
             for each in self.members:
                 ready.register(each.connection, selectors.EVENT_READ, each)
                 if not each.is_waiting:
                     each.fetch(way)
-            while self.finished < records:
+            while (more := self._acquired < records) or self._hold_records or self.finished(group) < records:
                 if time.monotonic() - begun_s > SECONDS_MAX:
-                    raise NotRun(f"only {self.finished:,} of {records:,} records after {SECONDS_MAX:.0f} s")
-                for key, _ in ready.select(1.0):
-                    key.data.go_on(way)
+                    raise NotRun(f"only {self._acquired:,} of {records:,} records after {SECONDS_MAX:.0f} s")
+                for key, _ in ready.select(1.0 if more or self._hold_records else POLL_S):
+                    member: ShareMember = key.data
+                    member.receive()
+                    member.go_on(way, more=self._acquired < records)
         return time.monotonic() - begun_s
 
+    def rest(self) -> None:
+        """Receive the answers of all fetches that wait, so that nobody takes what is written next."""
+        for each in self.members:
+            if each.is_waiting:
+                each.receive()
+
     @property
-    def finished(self) -> int:
-        """The number of acknowledged records."""
-        return sum(each.finished for each in self.members)
+    def _acquired(self) -> int:
+        return sum(each.acquired for each in self.members)
+
+    @property
+    def _hold_records(self) -> bool:
+        return any(each.holds_records for each in self.members)
+
+    def finished(self, group: str) -> int:
+        """Return the number of records that are acknowledged and stored, as the coordinator reports it."""
+        fields = {"groups": [{"group_id": group, "topics": [{"topic_name": self.topic, "partitions": [0]}]}]}
+        answer = self.connection.request("DescribeShareGroupOffsets", DESCRIBE_VERSION, fields)
+        lag: int = answer.groups[0].topics[0].partitions[0].lag
+        return 0 if lag < 0 else self._written - lag
 
     def close(self) -> None:
         """Close all connections, which ends the sessions."""

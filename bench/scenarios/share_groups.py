@@ -42,14 +42,16 @@ class WorkOff:
                 for _ in range(self.members):
                     fleet.join(GROUP)
                 warm_up = self.records // WARM_UP
+                fleet.produce(warm_up, VALUE_BYTES)
+                fleet.work_off(GROUP, warm_up, self.way)
+                fleet.rest()
                 stand.status.step("records are written")
-                fleet.produce(warm_up + self.records, VALUE_BYTES)
+                fleet.produce(self.records, VALUE_BYTES)
                 stand.status.step("records are worked off")
-                fleet.work_off(warm_up, self.way)
-                done, cpu_s = fleet.finished, cpu_seconds(*family(server.pid))
-                took_s = fleet.work_off(warm_up + self.records, self.way)
+                done, cpu_s = fleet.finished(GROUP), cpu_seconds(*family(server.pid))
+                took_s = fleet.work_off(GROUP, warm_up + self.records, self.way)
                 used_s = cpu_seconds(*family(server.pid)) - cpu_s
-                count = fleet.finished - done
+                count = fleet.finished(GROUP) - done
                 speeds = {"records_per_s": count / took_s, "records_per_cpu_s": count / max(used_s, 0.001)}
                 return {**speeds, "rss_mb": rss_mb(server.pid)}
 

@@ -409,6 +409,24 @@ def test_a_released_record_wakes_requests_that_wait(world: World) -> None:
     assert woken == [opened.waiters]
 
 
+def test_records_wake_one_of_the_requests_that_wait_and_the_next_one_when_it_has_left_some(world: World) -> None:
+    world.broker.append(2)
+    opened = world.open()
+
+    def is_woken() -> bool:
+        return opened.may_be_taken
+
+    assert is_woken()
+    opened.is_offered = True
+    assert not is_woken(), "a request was woken for them"
+    world.deliver(world.session(), Wish(1, 1, is_strict=True))
+    assert is_woken(), "one record is left"
+    world.deliver(world.session("other"))
+    assert not is_woken(), "members hold both"
+    opened.stop()
+    assert is_woken(), "the requests get the error"
+
+
 class Line:
     """A connection."""
 

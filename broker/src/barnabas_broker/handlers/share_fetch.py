@@ -139,24 +139,29 @@ async def _pause(environment: HandlerEnvironment, wait_ms: int) -> None:
 
 
 class _Waiting:
-    """The wait of a request for changes of its partitions; it is a DelayedOperation that stays until `leave`."""
+    """The wait of a request for changes of its partitions; it is a DelayedOperation that stays until `leave`.
 
-    def __init__(self, environment: HandlerEnvironment, wait_ms: int) -> None:
+    Records are offered to one request at a time, so that the others are not woken for them. A request that leaves
+    without them passes them on. One with a higher `min_bytes` than 1 may not take them, so it is woken in any case.
+    """
+
+    def __init__(self, environment: HandlerEnvironment, wait_ms: int, *, takes_any: bool) -> None:
         self._environment = environment
+        self._takes_any = takes_any
         self._until_ms = monotonic_ms(environment.clock) + max(wait_ms, 0)
         self._woken: asyncio.Future[None] | None = None
         self._leave: Callable[[], None] | None = None
-        self.places: dict[WaitList, set[TopicIdPartition]] = {}
-        self.changed: set[WaitList] = set()
+        self._led: dict[WaitList, LedPartition] = {}
+        self._changed: dict[TopicIdPartition, None] = {}
+        self._offered: list[LedPartition] = []
         self.is_over = wait_ms <= 0
 
-    def add(self, key: TopicIdPartition, led: LedPartition) -> bool:
+    def add(self, led: LedPartition) -> bool:
         """Wait for changes of a share partition, too; return True if the request did not wait for them before."""
-        lists = (led.waiters, led.hosted.waiters)
-        is_new = any(key not in self.places.get(each, ()) for each in lists)
-        for each in lists:
-            self.places.setdefault(each, set()).add(key)
-        return is_new
+        if led.waiters in self._led:
+            return False
+        self._led[led.waiters] = self._led[led.hosted.waiters] = led
+        return True
 
     @property
     def is_begun(self) -> bool:
@@ -168,12 +173,17 @@ class _Waiting:
         self.leave()
         left_ms = self._until_ms - monotonic_ms(self._environment.clock)
         if not self.is_over:
-            self._leave = self._environment.purgatory.watch(self, self.places, max(left_ms, 0) / 1000)
+            self._leave = self._environment.purgatory.watch(self, self._led, max(left_ms, 0) / 1000)
 
     def try_complete(self, changed: WaitList) -> bool:
-        """Note a change; the request goes on in its own task."""
-        self.changed.add(changed)
-        self._wake()
+        """Note a change that offers records; the request goes on in its own task."""
+        led = self._led[changed]
+        if not self._takes_any or led.may_be_taken:
+            self._changed[led.key] = None
+            if self._takes_any:
+                led.is_offered = True
+                self._offered.append(led)
+            self._wake()
         return False
 
     def expire(self) -> None:
@@ -185,19 +195,24 @@ class _Waiting:
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
 
-    async def wait(self) -> set[TopicIdPartition]:
+    async def wait(self) -> Iterable[TopicIdPartition]:
         """Return the partitions that have changed since the last call; wait for a change or the end of the time."""
-        if not self.changed and not self.is_over:
+        if not self._changed and not self.is_over:
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken
-        changed, self.changed = self.changed, set()
-        return set().union(*(self.places[each] for each in changed if each in self.places))
+        changed, self._changed = self._changed, {}
+        return changed
 
     def leave(self) -> None:
         """Notice no more changes."""
         if self._leave is not None:
             self._leave()
             self._leave = None
+        for led in self._offered:
+            if led.is_offered:
+                led.is_offered = False
+                led.offer()
+        self._offered.clear()
 
 
 class _Fetch:
@@ -218,7 +233,7 @@ class _Fetch:
         self._turn = turn
         self._records_left = request.max_records
         self._bytes_left = min(request.max_bytes, environment.config.fetch_max_bytes)
-        self._waiting = _Waiting(environment, request.max_wait_ms)
+        self._waiting = _Waiting(environment, request.max_wait_ms, takes_any=request.min_bytes <= 1)
         self.delivered: dict[TopicIdPartition, Delivered] = {}
         self.errors: dict[TopicIdPartition, ApiError] = {}
 
@@ -230,7 +245,7 @@ class _Fetch:
                 self._open(key)
             self._waiting.begin()
             await self._try(keys)
-            while not self.delivered and not self.errors and not self._waiting.is_over:
+            while not (self.delivered or self.errors or self._waiting.is_over or self._session.is_closed):
                 changed = await self._waiting.wait()
                 await self._try(keys if self._waiting.is_over else changed)
         finally:
@@ -250,7 +265,7 @@ class _Fetch:
         except ApiError as error:
             self.errors[key] = error
             return None
-        if self._waiting.add(key, led) and self._waiting.is_begun:
+        if self._waiting.add(led) and self._waiting.is_begun:
             self._waiting.begin()
         return led
 

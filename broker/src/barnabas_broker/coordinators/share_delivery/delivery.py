@@ -181,22 +181,23 @@ class ShareDelivery:
     ) -> Delivered | None:
         """Acquire records for a member, and return them; None if there are none now.
 
-        Raises ApiError. While another request reads from the share partition there are none; the request that waits
-        is woken.
+        Raises ApiError. While another request reads from the share partition there are none; a request that waits is
+        woken if some are left.
         """
+        led.is_offered = False
         if led.is_reading or led.life is not Life.ACTIVE:
-            led.is_wanted = led.is_reading
             return None
-        led.is_reading = True
+        led.is_reading, is_at_end = True, False
         try:
             topic_partition = led.hosted.topic_partition
             with self._environment.replicas.failures.using(topic_partition.topic, topic_partition.partition):
-                return await self._deliver(led, session, wish, bytes_max, at_least_one=at_least_one)
+                delivered = await self._deliver(led, session, wish, bytes_max, at_least_one=at_least_one)
+                is_at_end = delivered is None and at_least_one and not session.is_closed
+                return delivered
         finally:
             led.is_reading = False
-            if led.is_wanted:
-                led.is_wanted = False
-                led.waiters.mark()
+            if not is_at_end:
+                led.offer()
 
     async def _deliver(
         self, led: LedPartition, session: ShareSession, wish: Wish, bytes_max: int, *, at_least_one: bool

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, NamedTuple
 
+from barnabas_broker.coordinators.share_delivery.reading import readable_end
 from barnabas_broker.coordinators.share_delivery.share_partition import (
     NEVER_MS,
     AcknowledgementBatch,
@@ -31,6 +32,7 @@ from barnabas_broker.coordinators.share_state.share_state import (
 )
 from barnabas_broker.replication.leader_replica import WaitList
 from barnabas_broker.replication.partition import Partition
+from barnabas_broker.storage.errors import StorageError
 from barnabas_core.clock import Cancellable, Clock, Timers, monotonic_ms
 from barnabas_core.config.group_configs import ShareGroupConfig
 from barnabas_core.errors import ApiError, ErrorCode
@@ -169,8 +171,8 @@ class LedPartition:
         self.records = SharePartition(0, (), 0)
         self.is_reading = False
         """True while a request reads records to acquire, because only one may do so at a time."""
-        self.is_wanted = False
-        """True if another request wanted to read meanwhile."""
+        self.is_offered = False
+        """True while a request that waited is about to read, so that the others need not be woken."""
         self.doubtful: set[int] = set()
         """The offsets whose dead letters may be there already, because another leader began with them, or an append
         has failed."""
@@ -224,6 +226,24 @@ class LedPartition:
         limits = self.limits
         unstored = sum(len(each.change.batches) for each in self._submitted)
         return None if unstored > limits.record_locks else self.records.next_fetch_offset(limits)
+
+    @property
+    def may_be_taken(self) -> bool:
+        """True if there is something for a request that waits: records that no other request takes, or an error."""
+        if self.life is not Life.ACTIVE:
+            return True
+        if self.is_offered or self.is_reading:
+            return False
+        offset = self.next_fetch_offset
+        try:
+            return offset is not None and offset < readable_end(self.hosted, is_committed=self.config.is_read_committed)
+        except (ApiError, StorageError):
+            return True
+
+    def offer(self) -> None:
+        """Wake a request that waits, if there is something for it."""
+        if self.waiters.waiting and self.may_be_taken:
+            self.waiters.mark()
 
     def _become(self, life: Life) -> None:
         assert life in LIFE[self.life], f"{self.life} cannot be followed by {life}"
@@ -342,8 +362,8 @@ class LedPartition:
         self._submit(self.records.archive(first, last), answer, is_taken_back=True)
 
     def changed(self) -> None:
-        """Wake requests that wait, set the timer for the next lock that ends, and begin with dead letters."""
-        self.waiters.mark()
+        """Wake a request that waits, set the timer for the next lock that ends, and begin with dead letters."""
+        self.offer()
         self.set_timer()
         if next(self.records.waiting_for_dead_letters(), None) is not None:
             self._environment.write_dead_letters(self)
