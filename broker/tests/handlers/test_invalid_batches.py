@@ -16,8 +16,8 @@ from barnabas_broker.handlers.batch_trust import (
 )
 from barnabas_broker.storage.helper import HelperDied, Request, Response
 from barnabas_broker.storage.inspection import KEPT_BYTES_MAX, BatchInspector
-from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header, sealed_batch
-from barnabas_broker.wire.records import Codec, Record, encode_batch
+from barnabas_broker.wire.record_batch import HEADER_BYTES, Codec, parse_header, sealed_batch
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import CleanupPolicy, LogConfig, TimestampType
 from barnabas_core.errors import ErrorCode
 

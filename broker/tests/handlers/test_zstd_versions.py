@@ -14,8 +14,8 @@ from barnabas_broker.handlers import fetch, produce
 from barnabas_broker.handlers.batch_trust import BatchTrust
 from barnabas_broker.handlers.channel import Client
 from barnabas_broker.storage.inspection import BatchInspector
-from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.records import Codec, Record, encode_batch
+from barnabas_broker.wire.record_batch import Codec, parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig
 from barnabas_core.errors import ErrorCode
 

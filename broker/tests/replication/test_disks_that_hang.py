@@ -16,8 +16,8 @@ from barnabas_broker.replication.partition import Partition
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.storage.disk.files import PosixFile
 from barnabas_broker.storage.logs.offset_lookup import offset_for_timestamp
-from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.records import Codec, Record, encode_batch
+from barnabas_broker.wire.record_batch import Codec, parse_header
+from barnabas_broker.wire.records import Record, encode_batch
 from barnabas_core.loop_turns import FairTurn
 
 PATIENCE_S = 30.0

@@ -25,8 +25,8 @@ from barnabas_broker.storage.inspection import (
     is_quick,
     must_inspect,
 )
-from barnabas_broker.wire.record_batch import crc_matches, parse_header
-from barnabas_broker.wire.records import Codec, Header, Record, decode_batch, encode_batch
+from barnabas_broker.wire.record_batch import Codec, crc_matches, parse_header
+from barnabas_broker.wire.records import Header, Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode
 from harness.manual_clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
 
 from barnabas_broker.storage.helper import CleanSegments, Request
-from barnabas_broker.wire.records import Codec
+from barnabas_broker.wire.record_batch import Codec
 from barnabas_core.config.log_config import CleanupPolicy
 from harness.retention import enforce_retention
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
-from barnabas_broker.wire.records import Codec
+from barnabas_broker.wire.record_batch import Codec
 from harness.soak import size
 
 RETENTION_MS = 1000

@@ -27,8 +27,8 @@ from barnabas_broker.storage.helper import (
     frame,
 )
 from barnabas_broker.storage.inspection import BatchInspector, inspection
-from barnabas_broker.wire.record_batch import parse_header
-from barnabas_broker.wire.records import Codec, Record, decode_batch, encode_batch
+from barnabas_broker.wire.record_batch import Codec, parse_header
+from barnabas_broker.wire.records import Record, decode_batch, encode_batch
 from barnabas_core.config.log_config import Compression, LogConfig
 from harness.manual_clock import ManualClock
 from harness.manual_timers import ManualTimers

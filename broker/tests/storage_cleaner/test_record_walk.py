@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas_broker.storage.helper import unpacked_records, walk_records
-from barnabas_broker.wire.record_batch import HEADER_BYTES, parse_header
-from barnabas_broker.wire.records import BrokenRecords, Codec, Header, Record, decode_batch, encode_batch
+from barnabas_broker.wire.record_batch import HEADER_BYTES, Codec, parse_header
+from barnabas_broker.wire.records import BrokenRecords, Header, Record, decode_batch, encode_batch
 
 NULLABLE = st.none() | st.binary(max_size=200)
 RECORDS = st.lists(

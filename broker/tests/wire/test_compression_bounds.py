@@ -4,7 +4,8 @@ import tracemalloc
 
 import pytest
 
-from barnabas_broker.wire.records import BrokenCompression, Codec, compress, decompress
+from barnabas_broker.wire.record_batch import BrokenCompression, Codec
+from barnabas_broker.wire.records import compress, decompress
 
 LARGEST_SETTING = 2**31 - 9
 COMPRESSING = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)

@@ -12,7 +12,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.wire.records import XERIAL_MAGIC, BrokenCompression, Codec, compress, decompress
+from barnabas_broker.wire.compression import XERIAL_MAGIC
+from barnabas_broker.wire.record_batch import BrokenCompression, Codec
+from barnabas_broker.wire.records import compress, decompress
 
 BYTES_MAX = 1 << 24
 contents = st.binary(min_size=1, max_size=500) | st.builds(

@@ -50,7 +50,7 @@ from barnabas_broker.replication.other_brokers import Links
 from barnabas_broker.replication.record_log import RecordLog
 from barnabas_broker.replication.replica_manager import ReplicaManager
 from barnabas_broker.wire.framing import FileSlice
-from barnabas_broker.wire.records import Codec
+from barnabas_broker.wire.record_batch import Codec
 from barnabas_core.clock import Clock, Timers
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.group_configs import ShareGroupConfig, effective_group_config, effective_share_config

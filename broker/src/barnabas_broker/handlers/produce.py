@@ -45,13 +45,13 @@ from barnabas_broker.wire.produce import (
 from barnabas_broker.wire.record_batch import (
     TRANSACTIONAL_ATTRIBUTES,
     BatchHeader,
+    Codec,
     TransactionalBatch,
     assign_max_timestamp,
     is_implausible,
     parse_header,
     validate_produced,
 )
-from barnabas_broker.wire.records import Codec
 from barnabas_core.acls import AclOperation, ResourceType
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.loop_turns import STEP_ELEMENTS

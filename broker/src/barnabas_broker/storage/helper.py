@@ -15,8 +15,8 @@ from typing import Final, NamedTuple, cast
 
 from barnabas_broker.storage.segments.indexes import AbortedTransaction
 from barnabas_broker.wire.produce import RecordErrors
-from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader
-from barnabas_broker.wire.records import BrokenCompression, BrokenRecords, Codec, decompress, read_varint
+from barnabas_broker.wire.record_batch import HEADER_BYTES, BatchHeader, BrokenCompression, Codec
+from barnabas_broker.wire.records import BrokenRecords, decompress, read_varint
 from barnabas_core.clock import Cancellable, Timers
 
 RECORDS_BYTES_MAX: Final = 100 * 1024 * 1024

@@ -20,8 +20,8 @@ from barnabas_broker.storage.helper import (
     Response,
     unpacked,
 )
-from barnabas_broker.wire.record_batch import COMPRESSION_MASK, BatchHeader, parse_header, sealed_batch
-from barnabas_broker.wire.records import BrokenRecords, Codec, compress, read_varint
+from barnabas_broker.wire.record_batch import COMPRESSION_MASK, BatchHeader, Codec, parse_header, sealed_batch
+from barnabas_broker.wire.records import BrokenRecords, compress, read_varint
 from barnabas_core.clock import Clock, Timeout
 from barnabas_core.config.log_config import LONG_MAX, Compression, LogConfig, TimestampType
 from barnabas_core.errors import ApiError, ErrorCode

@@ -17,17 +17,10 @@ from barnabas_broker.wire.record_batch import (
     MAGIC,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    BrokenCompression,
     parse_header,
 )
-from barnabas_broker.wire.records import (
-    BrokenCompression,
-    BrokenRecords,
-    Record,
-    decode_batch,
-    decompress,
-    encode_batch,
-    read_varint,
-)
+from barnabas_broker.wire.records import BrokenRecords, Record, decode_batch, decompress, encode_batch, read_varint
 
 _KEY: Final = struct.Struct(">hh")
 """The key of a marker's control record: version 0, then 0 for an abort or 1 for a commit."""

@@ -9,6 +9,7 @@ too.
 
 import struct
 from collections.abc import Collection
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -45,6 +46,20 @@ _CRC: Final = struct.Struct(">I")
 _CRC_PLACE: Final = 17
 _ATTRIBUTES: Final = struct.Struct(">h")
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
+
+
+class Codec(IntEnum):
+    """The codecs, with their numbers in the attributes of a batch."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class BrokenCompression(ValueError):
+    """The error for data that is invalid for the codec, or that is too large when it is decompressed."""
 
 
 class BatchHeader(NamedTuple):
