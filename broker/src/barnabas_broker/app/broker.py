@@ -16,7 +16,6 @@ from barnabas_broker.app import loop_turns
 from barnabas_broker.app.log_tasks import make_cleaner, make_helper, make_inspector
 from barnabas_broker.app.loop_turns import LoopTimers, MeasuringSelector, SystemClock
 from barnabas_broker.app.node import Node, make_authorizer
-from barnabas_broker.app.pages import PROBES, make_pages, starting_pages
 from barnabas_broker.app.supervision import PeriodicTask
 from barnabas_broker.app.wiring import (
     NodeEnvironment,
@@ -54,12 +53,11 @@ from barnabas_core.config.definitions import InvalidConfig
 from barnabas_core.config.listeners import reachable
 from barnabas_core.errors import ApiError
 from barnabas_core.loop_turns import in_turns
-from barnabas_web.http_server import HttpServer, PageMaker
-from barnabas_web.visitors import FileRefused, Protection
 
 if TYPE_CHECKING:
     from barnabas_broker.app.tls_contexts import TlsContexts
     from barnabas_broker.security.sasl.key_set import TokenKey
+    from barnabas_web.http_server import PageMaker
 
 
 R = TypeVar("R")
@@ -198,7 +196,8 @@ class Broker:
         self._stopping = asyncio.Event()
         self._node: Node | None = None
         self._recovery = Recovery(self._clock)
-        self._pages: dict[str, PageMaker] = starting_pages(self._recovery.progress)
+        self._pages: dict[str, PageMaker] = {}
+        """The pages of the HTTP listener by path; empty without an HTTP listener."""
         self._is_serving = False
         self._tls: TlsContexts | None = None
         """The TLS contexts; None if no listener has TLS."""
@@ -244,19 +243,11 @@ class Broker:
         await self._join(node, ports)
         await node.host()
         cleaner = self._start_cleaner(node)
-        traffic = Traffic(
-            dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
-        )
-        self._pages.update(
-            make_pages(
-                node.handler_environment,
-                traffic,
-                self._selector.turns,
-                cleaner,
-                self._why_not_serving,
-                lambda: self.failure,
+        if self._pages:
+            traffic = Traffic(
+                dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
             )
-        )
+            self._show_metrics(node, traffic, cleaner)
         loop_turns.freeze()
         self._watch_certificates(node)
         self._warn_of_open_listeners()
@@ -453,6 +444,12 @@ class Broker:
         host, _, port = self._config.http_listener.rpartition(":")
         if not port:
             return
+        # The imports are here because h11 and the metrics take 0.7 MB.
+        from barnabas_broker.app.pages import PROBES, starting_pages
+        from barnabas_web.http_server import HttpServer
+        from barnabas_web.visitors import FileRefused, Protection
+
+        self._pages.update(starting_pages(self._recovery.progress))
         try:
             protection = Protection(self._config.web_files, WEB_FILES)
         except FileRefused as error:
@@ -464,6 +461,14 @@ class Broker:
             raise CannotStart(f"http.listener={self._config.http_listener}: {error}") from error
         self._takedown.append(http.close)
         log.info("metrics at %s://%s:%d/metrics", protection.scheme, host or socket.getfqdn(), bound)
+
+    def _show_metrics(self, node: Node, traffic: Traffic, cleaner: LogCleaner) -> None:
+        """Replace the pages of the start by those of a broker that serves clients."""
+        from barnabas_broker.app.pages import make_pages
+
+        turns, why_unhealthy = self._selector.turns, lambda: self.failure
+        environment = node.handler_environment
+        self._pages.update(make_pages(environment, traffic, turns, cleaner, self._why_not_serving, why_unhealthy))
 
     def _why_not_serving(self) -> str | None:
         return None if self._is_serving else "starting or stopping"
