@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
@@ -20,6 +21,9 @@ from harness.deadline import PATIENCE_S
 STRANGERS = 1_500
 GONE = ACCEPTED_CONNECTIONS - 1
 READINGS_IN_A_TURN = 100
+RESTING = 100
+RESTING_BYTES_MAX = 3_000
+"""The most that a connection takes without buffers, its client's socket included."""
 NO_LIMITS = ConnectionLimits(INT_MAX, INT_MAX, {}, INT_MAX)
 
 
@@ -76,6 +80,22 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+async def test_a_connection_that_rests_after_an_answer_takes_little_memory() -> None:
+    async with listening(Limits()) as (listener, ports):
+        clients = [await connect(ports["CLIENTS"]) for _ in range(RESTING)]
+        await until(lambda: len(listener.connections) == RESTING)
+        tracemalloc.start()
+        try:
+            clients += [await connect(ports["CLIENTS"]) for _ in range(RESTING)]
+            assert all([await answers(client) for client in clients])
+            taken_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        for client in clients:
+            client.close()
+    assert taken_bytes / RESTING < RESTING_BYTES_MAX
 
 
 async def test_a_connection_beyond_max_connections_waits_until_another_closes() -> None:

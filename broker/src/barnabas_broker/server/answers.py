@@ -12,7 +12,6 @@ for the longest time are closed. `connections.max.idle.ms` covers connections wi
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
@@ -270,7 +269,8 @@ class Answers:
         self._slow_clients = slow_clients
         self._cold_reads = cold_reads
         self._outbox = Outbox(transport, cold_reads.gather_buffer, cold_reads.page_cache)
-        self._late: deque[LateAnswer] = deque()
+        self._late: list[LateAnswer] = []
+        """The deferred responses, and those behind them: so few that a list is enough. An empty deque takes 0.6 KB."""
         self._late_bytes = 0
         self.ready = bytearray()
         """The small responses that the next `flush` sends together."""
@@ -440,10 +440,12 @@ class Answers:
         self._answers_soon = False
         if not self.is_open:
             return
+        late = self._late
         ready: list[Part] = []
-        while self._late and self._late[0].parts is not None:
-            ready += self._late.popleft().parts or ()
-        if self._late or self._late_bytes:
+        while late and (parts := late[0].parts) is not None:
+            ready += parts
+            del late[0]
+        if late or self._late_bytes:
             self._count_late()
         if ready:
             self._send(ready)
