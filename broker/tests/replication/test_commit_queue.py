@@ -1,5 +1,6 @@
 """Appends with acks=all are answered in the order of their offsets, when the high watermark is past them."""
 
+import tracemalloc
 from collections.abc import Callable
 
 from hypothesis import given
@@ -63,3 +64,14 @@ def test_each_committed_append_is_answered_once_and_in_order(waiting: list[int],
         assert all(end_offset <= high_watermark for end_offset, _ in answers)
     reached = max(high_watermarks, default=-1)
     assert [end_offset for end_offset, _ in answers] == sorted(each for each in waiting if each <= reached)
+
+
+def test_a_queue_in_which_nothing_has_waited_takes_little_memory() -> None:
+    turns = ManualTimers()
+    tracemalloc.start()
+    try:
+        queues = [CommitQueue(turns) for _ in range(1_000)]
+        taken_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes / len(queues) < 200

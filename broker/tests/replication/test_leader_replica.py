@@ -168,3 +168,7 @@ def test_a_refused_proposal_is_not_made_again_with_every_fetch() -> None:
     assert (state.pending_isr, state.isr_with_joining(10)) == (None, None)
     state.committed(PartitionState(replicas=(1, 2, 3), leader=1, leader_epoch=5, isr=(1, 2), partition_epoch=1), 3)
     assert state.isr_with_joining(10) == frozenset({1, 2, 3})
+
+
+def test_partitions_with_the_same_isr_share_one_set() -> None:
+    assert leader().isr is leader().isr
