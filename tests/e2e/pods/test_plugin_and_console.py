@@ -53,11 +53,11 @@ def running(castle: Castle, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def lines_until(process: subprocess.Popen[str], words: str, count: int = 1) -> list[str]:
-    """Read lines until so many of them have these words."""
+def lines_until(process: subprocess.Popen[str], words: str) -> list[str]:
+    """Read lines until one of them has these words."""
     assert process.stdout is not None
     lines: list[str] = []
-    while sum(words in each for each in lines) < count:
+    while not any(words in each for each in lines):
         line = process.stdout.readline()
         assert line, (lines, process.stderr and process.stderr.read())
         assert len(lines) < LINES_MAX
@@ -69,10 +69,10 @@ def test_the_plugin_shows_status_and_lag(filled: Castle) -> None:
     assert TOPIC in run(filled, "status")
     (topic,) = [each for each in json.loads(run(filled, "status", "-o", "json"))["topics"] if each["name"] == TOPIC]
     assert topic
-    (line,) = [each for each in run(filled, "lag").splitlines() if GROUP in each]
+    (line,) = [each for each in run(filled, "lag").splitlines() if each.split()[:2] == [GROUP, TOPIC]]
     assert "2" in line.split()
     with running(filled, "top") as process:
-        lines_until(process, GROUP, 2)
+        lines_until(process, f"{GROUP}: Empty, 0 members, lag 2")
 
 
 def test_the_plugin_prints_records_as_they_come(filled: Castle) -> None:
