@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_broker.security.authorizer import LINES_MAX, AclIndex, AclSubject, Audit, Authorizer, super_users
+from barnabas_broker.security.authorizer import LINES_MAX, Audit, Authorizer, super_users
 from barnabas_core.acls import (
     AclEntry,
+    AclIndex,
     AclOperation,
     AclPattern,
+    AclSubject,
     PatternType,
     Permission,
     ResourceType,

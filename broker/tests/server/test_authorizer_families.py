@@ -1,8 +1,8 @@
 """Refusals of the authorizer as metrics."""
 
-from barnabas_broker.security.authorizer import AclSubject, Audit, Authorizer
+from barnabas_broker.security.authorizer import Audit, Authorizer
 from barnabas_broker.server.metrics.broker_families import authorizer_families
-from barnabas_core.acls import AclOperation, ResourceType
+from barnabas_core.acls import AclOperation, AclSubject, ResourceType
 from harness.manual_clock import ManualClock
 
 

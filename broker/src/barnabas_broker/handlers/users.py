@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from barnabas_broker.handlers.channel import ANONYMOUS, AnswerInTurns, RequestContext, error_fields, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
 from barnabas_broker.metadata.store.metadata_store import StoreUnavailable
-from barnabas_broker.security.authorizer import AclIndex, changing, key_of
+from barnabas_broker.security.authorizer import changing, key_of
 from barnabas_broker.security.sasl.scram_credential import (
     BY_NUMBER,
     ITERATIONS_MAX,
@@ -63,6 +63,7 @@ from barnabas_core.acls import (
     CLUSTER_NAME,
     MEANINGS,
     AclEntry,
+    AclIndex,
     AclOperation,
     AclPattern,
     PatternType,
