@@ -48,6 +48,7 @@ PAGES: Final = (
     "/groups/modern-0",
     "/groups/workers-0",
     "/users",
+    "/users/viewer?size=1000",
 )
 
 

@@ -71,7 +71,7 @@ def test_lists_are_sorted_searched_and_cut_by_the_server(admin: Visitor) -> None
         ("/topics?page=1&page=2", ["page=", "2", "one text"]),
         ("/topics/missing", ["there is no topic missing"]),
         ("/groups/missing", ["there is no group missing"]),
-        ("/users/missing", ["missing"]),
+        ("/users/carol?host=example", ["host=", "example", "an IP address"]),
     ],
 )
 def test_an_invalid_address_gets_its_field_its_value_and_what_is_allowed(
@@ -103,8 +103,28 @@ def test_users_and_their_rules_are_shown_to_those_who_may_see_them(admin: Visito
     assert {each["name"] for each in admin.json("/users")["rows"]} >= {"carol", "dave"}
     rules = admin.json("/users/carol")["acls"]
     assert {each["operation"] for each in rules} == {"read", "describe"}
+    page = admin.get("/users/carol").text
+    assert "allow read on this name for User:carol" in page
+    assert "brokers do not tell them: a super user" in page
     refused = carol.get("/users", "application/json")
     assert (refused.status, refused.json["error"]) == (502, "the brokers refuse: CLUSTER_AUTHORIZATION_FAILED (31)")
+
+
+def test_rights_of_a_user_are_those_that_the_brokers_give_it(admin: Visitor, carol: Visitor) -> None:
+    def allowed(topic: str) -> set[str]:
+        rows = admin.json(f"/users/carol?search={topic}&size=1000")["rows"]
+        named = [each for each in rows if (each["resource_type"], each["resource"]) == ("topic", topic)]
+        return {name for each in named if each["decision"] == "allowed" for name in each["operations"]}
+
+    assert allowed("flights") == set(carol.json("/topics/flights")["rights"]) == {"read", "describe"}
+    assert allowed("other") == set()
+
+
+def test_a_user_that_brokers_do_not_know_has_the_rights_of_all_users(admin: Visitor) -> None:
+    found = admin.json("/users/CN=loader?host=10.0.0.1")
+    assert (found["name"], found["mechanisms"], found["acls"], found["host"]) == ("CN=loader", [], [], "10.0.0.1")
+    assert {each["decision"] for each in found["rows"]} == {"denied", "no rule"}
+    assert "No rule names this user" in admin.get("/users/CN=loader").text
 
 
 def test_scripts_log_in_by_basic(console: RunningConsole) -> None:

@@ -24,12 +24,15 @@ from barnabas_console.app.web import (
     with_cookie,
 )
 from barnabas_console.html import pages
-from barnabas_console.html.frame import link
-from barnabas_console.kafka.details import group_detail, topic_detail, users_of
+from barnabas_console.html import users as user_pages
+from barnabas_console.html.frame import ROWS_MAX, link
+from barnabas_console.kafka.details import Users, group_detail, topic_detail, users_of
 from barnabas_console.kafka.transactions import transactions_of
-from barnabas_console.model.details import Detail
-from barnabas_console.model.inputs import Fields, list_query, part_of
+from barnabas_console.model.details import Detail, UserRow
+from barnabas_console.model.inputs import Fields, Part, list_query, part_of
+from barnabas_console.model.rights import checked_host, rights_part, rules_of
 from barnabas_console.model.snapshot import is_hidden
+from barnabas_core.acls import AclSubject
 
 LOGIN_FIELDS: Final = ("username", "password", "mechanism", "back")
 PASSWORD_LENGTH_MAX: Final = 8_000
@@ -196,7 +199,7 @@ class Views:
         """Return the open transactions in the partitions that they hold back, with those that hang first."""
         visit = await self._site.visit(request)
         held = visit.snapshot.held_back()
-        asked = dict(sorted(held.items(), key=lambda each: -each[1])[: pages.ROWS_MAX])
+        asked = dict(sorted(held.items(), key=lambda each: -each[1])[:ROWS_MAX])
         seen, now_ms = visit.snapshot.seen, self._now_ms()
         rows = await self._site.ask(lambda: transactions_of(visit.collector.client(), seen, asked, now_ms))
         page = pages.transactions(visit.frame, rows, len(held) - len(asked))
@@ -207,20 +210,27 @@ class Views:
         query = list_query(query_of(request), ("name", "rules"), ("rules",))
         visit = await self._site.visit(request)
         found = await self._site.ask(lambda: users_of(visit.collector.client()))
-        part = part_of(found.rows, query, lambda each: each.name)
-        page = pages.users(visit.frame, query, part, has_acls=found.has_acls)
-        return reply(request, {**_about(visit), "has_acls": found.has_acls, **part._asdict()}, page)
+        part, has_acls = part_of(found.rows, query, lambda each: each.name), found.acls is not None
+        page = user_pages.users(visit.frame, query, part, has_acls=has_acls)
+        return reply(request, {**_about(visit), "has_acls": has_acls, **part._asdict()}, page)
 
     async def user(self, request: web.Request) -> web.Response:
-        """Return the page of a user."""
+        """Return what a user may do, and by which rule; brokers do not know all users, such as those by certificate."""
+        given, name = query_of(request), request.match_info["user"]
+        asker = AclSubject(f"User:{name}", checked_host(given.pop("host", "")))
+        query = list_query(given, user_pages.RIGHTS_SORTS)
         visit = await self._site.visit(request)
-        name = request.match_info["user"]
-        found = await self._site.ask(lambda: users_of(visit.collector.client()))
-        row = next((each for each in found.rows if each.name == name), None)
-        if row is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, f"no password, rule or quota names the user {name}")
-        rules = found.rules_of(name)
-        return reply(request, {**_about(visit), **row._asdict(), "acls": rules}, pages.user(visit.frame, row, rules))
+
+        def asked() -> tuple[Users, Part]:
+            found = users_of(visit.collector.client())
+            return found, rights_part(found.acls or (), asker, visit.snapshot, query)
+
+        found, part = await self._site.ask(asked)
+        row = next((each for each in found.rows if each.name == name), UserRow(name, (), 0, ""))
+        rules = None if found.acls is None else rules_of(found.acls, asker)
+        data = {**row._asdict(), "has_acls": rules is not None, "acls": rules or (), "host": asker.host}
+        page = user_pages.user(visit.frame, row, rules, query, part, asker.host)
+        return reply(request, {**_about(visit), **data, **(part._asdict() if rules is not None else {})}, page)
 
 
 def _about(visit: Visit) -> dict[str, object]:

@@ -24,6 +24,8 @@ PAGES: Final = (
 MAINTENANCE: Final = ("Maintenance", "/maintenance")
 TOKEN: Final = ("Kubernetes token", "/kubernetes")
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+ROWS_MAX: Final = 1_000
+"""The largest number of rows of a table without pages; a line says how many more there are."""
 
 
 class Frame(NamedTuple):
@@ -159,6 +161,16 @@ class Column(NamedTuple):
     is_number: bool = False
 
 
+def linked(frame: Frame, folder: str, title: str, name: str, *, sorts: bool = False) -> Column:
+    """Return a column of links to the pages of topics or others, by the attribute that has their names."""
+
+    def cell(row: object) -> h.Node:
+        shown = str(getattr(row, name))
+        return h.a(href=link(frame, path_of(folder, shown)))[shown]
+
+    return Column(title, cell, name if sorts else "")
+
+
 def table(columns: Sequence[Column], rows: Iterable[object], head: Callable[[Column], h.Node] | None = None) -> h.Node:
     """Return a table; `head` returns the content of a column's head, by default its title."""
     return h.div(".wide", tabindex="0")[
@@ -178,12 +190,20 @@ def table(columns: Sequence[Column], rows: Iterable[object], head: Callable[[Col
     ]
 
 
-def list_page(frame: Frame, path: str, query: ListQuery, part: Part, columns: Sequence[Column]) -> h.Node:
-    """Return a list with its search, its order and its pages, which are all in the address."""
+def cut(rows: Sequence[object], rows_max: int = ROWS_MAX) -> h.Node:
+    """Return a line that says how many rows are left out, if there are some."""
+    more = len(rows) - rows_max
+    return more > 0 and h.p(".notice")[f"{more:,} more rows are left out; the JSON of this address has all."]
+
+
+def list_page(
+    frame: Frame, path: str, query: ListQuery, part: Part, columns: Sequence[Column], **others: str
+) -> h.Node:
+    """Return a list with its search, its order and its pages, which are all in the address, as are `others`."""
 
     def changed(**values: object) -> str:
         fields = {"search": query.search, "sort": query.sort, "desc": int(query.descending), "size": query.size}
-        return link(frame, path, **{**fields, "all": "1" if query.all else "", **values})
+        return link(frame, path, **{**fields, "all": "1" if query.all else "", **others, **values})
 
     def head(column: Column) -> h.Node:
         if not column.sort:
@@ -193,7 +213,7 @@ def list_page(frame: Frame, path: str, query: ListQuery, part: Part, columns: Se
         return h.a(href=changed(sort=column.sort, desc=int(turned)))[column.title, arrow]
 
     return [
-        _search(frame, path, query),
+        _search(frame, path, query, others),
         live(
             frame,
             h.p(".count")[f"{part.matched:,} of {part.whole:,}"],
@@ -207,7 +227,7 @@ def list_page(frame: Frame, path: str, query: ListQuery, part: Part, columns: Se
     ]
 
 
-def _search(frame: Frame, path: str, query: ListQuery) -> h.Node:
+def _search(frame: Frame, path: str, query: ListQuery, others: Mapping[str, str]) -> h.Node:
     return h.form(".search", method="get", action=link(frame, path), role="search")[
         h.label[
             "Search ",
@@ -226,6 +246,7 @@ def _search(frame: Frame, path: str, query: ListQuery) -> h.Node:
                 hx_include="closest form",
             ),
         ],
+        [h.label[f" {name} ", h.input(name=name, value=value, maxlength="249")] for name, value in others.items()],
         h.input(type="hidden", name="sort", value=query.sort),
         h.input(type="hidden", name="desc", value=int(query.descending)),
         h.label[

@@ -1,4 +1,4 @@
-"""The pages of cluster, topics, groups and users."""
+"""The pages of clusters, topics, groups and runs."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,12 +7,15 @@ from typing import Final
 import htpy as h
 
 from barnabas_console.html.frame import (
+    ROWS_MAX,
     Column,
     Frame,
+    cut,
     facts,
     figure,
     form,
     link,
+    linked,
     list_page,
     live,
     path_of,
@@ -22,13 +25,11 @@ from barnabas_console.html.frame import (
 )
 from barnabas_console.model.details import (
     HANGING,
-    AclRow,
     Detail,
     Manifest,
     Roll,
     RunRow,
     TransactionRow,
-    UserRow,
 )
 from barnabas_console.model.inputs import ListQuery, Part
 from barnabas_console.model.snapshot import (
@@ -60,8 +61,6 @@ ABOUT_SHARES: Final = (
 GROUP_SORTS: Final = ("group_id", "group_type", "state", "members", "topics", "lag")
 RUN_SORTS: Final = ("created", "name", "job", "cluster", "phase", "records")
 LARGEST_FIRST: Final = frozenset({"offline", "under_replicated", "records", "size", "rate", "groups", "lag", "members"})
-ROWS_MAX: Final = 1_000
-"""The largest number of rows of a table without pages; a line says how many more there are."""
 GROUP_ROWS_MAX: Final = 500
 ASSIGNED_CHARACTERS_MAX: Final = 200_000
 """The rows of each table of a group, and the characters of all assignments, so that the page is below a megabyte."""
@@ -201,7 +200,7 @@ def _troubled(frame: Frame, topics: Sequence[Topic]) -> h.Node:
     if not topics:
         return h.p["Every replica is in sync."]
     columns = (
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name]),
+        linked(frame, "topics", "Topic", "name"),
         Column("Offline", lambda each: figure(each.offline), is_number=True),
         Column("Under-replicated", lambda each: figure(each.under_replicated), is_number=True),
     )
@@ -220,11 +219,11 @@ def _leaderless(frame: Frame, rows: Sequence[Leaderless]) -> h.Node:
     if not rows:
         return None
     columns = (
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        linked(frame, "topics", "Topic", "topic"),
         Column("Partition", lambda each: str(each.partition), is_number=True),
         Column("Why", lambda each: each.why),
     )
-    return [h.h2["Partitions without a leader"], _cut(rows), table(columns, rows[:ROWS_MAX])]
+    return [h.h2["Partitions without a leader"], cut(rows), table(columns, rows[:ROWS_MAX])]
 
 
 def _moving(frame: Frame, rows: Sequence[Moving] | Unknown) -> h.Node:
@@ -233,20 +232,20 @@ def _moving(frame: Frame, rows: Sequence[Moving] | Unknown) -> h.Node:
     if not rows:
         return h.p["No replica moves."]
     columns = (
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        linked(frame, "topics", "Topic", "topic"),
         Column("Partition", lambda each: str(each.partition), is_number=True),
         Column("To broker", lambda each: str(each.broker_id), is_number=True),
         Column("In place of", lambda each: _numbers(each.removing) if each.removing else "no other broker"),
         Column("Left", lambda each: size(each.left), is_number=True),
     )
-    return [_cut(rows), table(columns, rows[:ROWS_MAX])]
+    return [cut(rows), table(columns, rows[:ROWS_MAX])]
 
 
 def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) -> h.Element:
     """Return the list of open transactions, with those that hang first."""
     columns = (
         Column("State", lambda each: h.em(".unknown")[each.state] if each.state == HANGING else each.state),
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        linked(frame, "topics", "Topic", "topic"),
         Column("Partition", lambda each: str(each.partition), is_number=True),
         Column("Transactional id", lambda each: each.transactional_id or h.em(".unknown")[each.why or "none is known"]),
         Column("Producer", lambda each: each.why or f"{each.producer_id}, epoch {each.producer_epoch}"),
@@ -269,7 +268,7 @@ def transactions(frame: Frame, rows: Sequence[TransactionRow], left_out: int) ->
 def runs(frame: Frame, query: ListQuery, part: Part, cut_at: int | None) -> h.Element:
     """Return the list of MaintenanceJobs; `cut_at` is the number of rows if there are more."""
     columns = (
-        Column("Run", lambda each: h.a(href=link(frame, path_of("maintenance", each.name)))[each.name], "name"),
+        linked(frame, "maintenance", "Run", "name", sorts=True),
         Column("Job", lambda each: each.job, "job"),
         Column("Cluster", lambda each: each.cluster, "cluster"),
         Column("Phase", _phase, "phase"),
@@ -326,7 +325,7 @@ def _log_dirs(broker: Broker) -> h.Node:
 def topics(frame: Frame, query: ListQuery, part: Part) -> h.Element:
     """Return the list of topics with their groups and lag."""
     columns = (
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.name)))[each.name], "name"),
+        linked(frame, "topics", "Topic", "name", sorts=True),
         Column("Partitions", lambda each: figure(each.partitions), "partitions", is_number=True),
         Column("Replicas", lambda each: figure(each.replicas), is_number=True),
         Column("Offline", lambda each: figure(each.offline), "offline", is_number=True),
@@ -343,9 +342,7 @@ def topics(frame: Frame, query: ListQuery, part: Part) -> h.Element:
 def groups(frame: Frame, query: ListQuery, part: Part) -> h.Element:
     """Return the list of groups of all kinds."""
     columns = (
-        Column(
-            "Group", lambda each: h.a(href=link(frame, path_of("groups", each.group_id)))[each.group_id], "group_id"
-        ),
+        linked(frame, "groups", "Group", "group_id", sorts=True),
         Column("Type", lambda each: each.group_type, "group_type"),
         Column("State", lambda each: each.state, "state"),
         Column("Members", lambda each: figure(each.members), "members", is_number=True),
@@ -391,7 +388,7 @@ def topic(
         detail.rights is not None and h.p["You may: ", ", ".join(sorted(detail.rights)) or "nothing", "."],
         live(
             frame,
-            _cut(rows),
+            cut(rows),
             table(columns, rows[:ROWS_MAX]),
             h.h2["Groups"],
             _readers(frame, snapshot.readers.get(name, {})),
@@ -411,11 +408,6 @@ def _topic_actions(frame: Frame, here: str, *, is_declared: bool) -> h.Node:
 
 def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers)) or "none"
-
-
-def _cut(rows: Sequence[object], rows_max: int = ROWS_MAX) -> h.Node:
-    more = len(rows) - rows_max
-    return more > 0 and h.p(".notice")[f"{more:,} more rows are left out; the JSON of this address has all."]
 
 
 def _readers(frame: Frame, readers: Mapping[str, int | Unknown]) -> h.Node:
@@ -450,7 +442,7 @@ def group(
     """Return the page of a group: members, and its place in each partition."""
     here, is_share = path_of("groups", row.group_id), seen.lags is not None
     columns = (
-        Column("Topic", lambda each: h.a(href=link(frame, path_of("topics", each.topic)))[each.topic]),
+        linked(frame, "topics", "Topic", "topic"),
         Column("Partition", lambda each: str(each.partition), is_number=True),
         Column(START if is_share else "Committed", lambda each: figure(each.committed), is_number=True),
         Column("End", lambda each: figure(each.end), is_number=True),
@@ -469,7 +461,7 @@ def group(
             h.h2["Lag of each partition"],
             is_share and h.p[ABOUT_SHARES],
             isinstance(seen.committed, Unknown) and h.p["Committed offsets: ", figure(seen.committed)],
-            _cut(lags, GROUP_ROWS_MAX),
+            cut(lags, GROUP_ROWS_MAX),
             table(columns, lags[:GROUP_ROWS_MAX]),
             h.h2["Members"],
             _members(seen),
@@ -511,7 +503,7 @@ def _members(seen: GroupSeen) -> h.Node:
         Column("Epoch", lambda each: "none" if each.epoch is None else str(each.epoch), is_number=True),
         Column("Partitions", lambda each: _assigned(each.partitions, characters_max)),
     )
-    return [_cut(seen.members, GROUP_ROWS_MAX), table(columns, shown)]
+    return [cut(seen.members, GROUP_ROWS_MAX), table(columns, shown)]
 
 
 def _assigned(partitions: Sequence[object] | None, characters_max: int) -> h.Node:
@@ -523,36 +515,3 @@ def _assigned(partitions: Sequence[object] | None, characters_max: int) -> h.Nod
     count = max(1, sum(each >= 0 for each in ends))
     shown = ", ".join(texts[:count])
     return f"{shown} and {len(texts) - count:,} more" if len(texts) > count else shown or "none"
-
-
-def users(frame: Frame, query: ListQuery, part: Part, *, has_acls: bool) -> h.Element:
-    """Return the list of users that have a SCRAM password, a rule or a quota."""
-    columns = (
-        Column("User", lambda each: h.a(href=link(frame, path_of("users", each.name)))[each.name], "name"),
-        Column("Passwords", lambda each: ", ".join(each.mechanisms) or "none"),
-        Column("Rules", lambda each: figure(each.rules), "rules", is_number=True),
-        Column("Quotas", lambda each: each.quotas or "none"),
-    )
-    without = None if has_acls else h.p(".notice")["The brokers have no authorizer, so every user may do everything."]
-    return whole(frame, "Users", without, list_page(frame, "/users", query, part, columns))
-
-
-def user(frame: Frame, row: UserRow, rules: Sequence[AclRow]) -> h.Element:
-    """Return the page of a user: what it may do, and by which rule."""
-    columns = (
-        Column("May", lambda each: each.permission),
-        Column("Operation", lambda each: each.operation),
-        Column("Resource", lambda each: each.resource_type),
-        Column("Name", lambda each: each.resource),
-        Column("Pattern", lambda each: each.pattern),
-        Column("From host", lambda each: each.host),
-        Column("Rule of", lambda each: each.principal),
-    )
-    return whole(
-        frame,
-        row.name,
-        facts((("Passwords", ", ".join(row.mechanisms) or "none"), ("Quotas", row.quotas or "none"))),
-        h.h2["Rules"],
-        _cut(rules),
-        table(columns, rules[:ROWS_MAX]) if rules else h.p["No rule names this user."],
-    )

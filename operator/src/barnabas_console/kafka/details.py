@@ -1,13 +1,14 @@
 """The requests of single pages: the configs of a topic or a group, rights, users with their ACLs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kafka.errors import for_code
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from barnabas_console.model.details import AclRow, Config, Detail, UserRow
+from barnabas_console.model.details import Config, Detail, UserRow
+from barnabas_console.model.rights import Rule, word
 from barnabas_core.acls import AclOperation
 from barnabas_core.errors import ErrorCode
 from barnabas_operator.kafka.step_requests import cluster_users
@@ -71,25 +72,19 @@ def _rights(client: Any, topic: str) -> Sequence[str] | None:
     )
     (found,) = client.ask(request).topics
     numbers = found.authorized_operations
-    return None if numbers is None else [_word(each) for each in AclOperation if each in numbers]
+    return None if numbers is None else [word(each) for each in AclOperation if each in numbers]
 
 
 class Users(NamedTuple):
-    """The users with a SCRAM password, an ACL or a quota; `has_acls` is False if the brokers have no authorizer."""
+    """The users with a SCRAM password, an ACL or a quota, and all ACLs, or None if the brokers have no authorizer."""
 
     rows: Sequence[UserRow]
-    rules: Mapping[str, Sequence[AclRow]]
-    has_acls: bool
-
-    def rules_of(self, user: str) -> Sequence[AclRow]:
-        """Return the rules that name the user, and those for all users."""
-        return [*self.rules.get(user, ()), *(self.rules.get("*", ()) if user != "*" else ())]
+    acls: Sequence[Rule] | None
 
 
 def users_of(client: Any) -> Users:
     """Return all users. Raises ClusterUnreachable if the client's user may not describe them."""
     found = cluster_users(client)
-    rules = {name: [_acl_row(each) for each in sorted(user.acls, key=_order)] for name, user in found.users.items()}
     rows = [
         UserRow(
             name=name,
@@ -99,25 +94,5 @@ def users_of(client: Any) -> Users:
         )
         for name, user in sorted(found.users.items())
     ]
-    return Users(rows, rules, found.has_authorizer)
-
-
-def _acl_row(acl: Any) -> AclRow:
-    pattern, entry = acl.pattern, acl.entry
-    return AclRow(
-        principal=entry.principal,
-        permission=_word(entry.permission),
-        operation=_word(entry.operation),
-        resource_type=_word(pattern.resource_type),
-        resource=pattern.name,
-        pattern=_word(pattern.pattern_type),
-        host=entry.host,
-    )
-
-
-def _order(acl: Any) -> tuple[str, str, str]:
-    return acl.pattern.name, acl.entry.operation.name, acl.entry.host
-
-
-def _word(value: Any) -> str:
-    return str(value.name).replace("_", " ").lower()
+    acls = sorted(acl for user in found.users.values() for acl in user.acls)
+    return Users(rows, acls if found.has_authorizer else None)

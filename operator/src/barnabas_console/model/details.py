@@ -27,18 +27,6 @@ class Detail(NamedTuple):
     failure: str = ""
 
 
-class AclRow(NamedTuple):
-    """A rule about a principal: the operation that it allows or denies, and the resource."""
-
-    principal: str
-    permission: str
-    operation: str
-    resource_type: str
-    resource: str
-    pattern: str
-    host: str
-
-
 class TransactionRow(NamedTuple):
     """An open transaction in a partition; `held_back` is the number of offsets that it and others withhold."""
 

@@ -1,7 +1,7 @@
 """The input of visitors: each value is parsed, or refused by the name of its field, the value and what is allowed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas_console.model.snapshot import Unknown
 
@@ -102,7 +102,7 @@ def list_query(given: Mapping[str, str], sorts: Sequence[str], descending: Seque
 class Part(NamedTuple):
     """A page of a list, with the number of rows that match the search, and the number of all rows."""
 
-    rows: Sequence[object]
+    rows: Sequence[Any]
     matched: int
     whole: int
     pages: int
