@@ -50,7 +50,7 @@ def test_partitions_are_added_with_one_audit_line(console: RunningConsole, admin
     wait_for(lambda: len(topic(admin, own)["partitions"]), lambda count: count == 3)
     lines = [line for line in console.log().splitlines() if "action=topic-partitions" in line]
     assert len(lines) == 1
-    assert all(part in lines[0] for part in ("object='own'", "user='admin'", "3 instead of 2"))
+    assert all(part in lines[0] for part in ("object='own'", "user='admin'", "3 instead of 2", "result='done'"))
 
 
 def test_a_config_is_set_and_removed(admin: Visitor, own: str) -> None:
@@ -120,7 +120,15 @@ def test_one_message_is_produced(admin: Visitor, own: str) -> None:
 
 def test_a_visitor_without_the_right_is_refused_by_the_brokers(carol: Visitor) -> None:
     refused = act(carol, "/topics/flights/partitions", {"count": "9"}, confirmed=True)
-    assert (refused.status, "AuthorizationFailed" in refused.text) == (409, True), refused.text
+    assert (refused.status, "AuthorizationFailed" in refused.text) == (502, True), refused.text
+
+
+def test_a_change_that_fails_has_an_audit_line_with_the_reason(console: RunningConsole, carol: Visitor) -> None:
+    refused = act(carol, "/topics/flights/delete-records", {"before": "0 1"}, confirmed=True)
+    assert (refused.status, "AuthorizationFailed" in refused.text) == (502, True), refused.text
+    (line,) = [line for line in console.log().splitlines() if "action=topic-delete-records" in line and "carol" in line]
+    assert "records before offset 1 are deleted" in line
+    assert re.search(r"result='the brokers refuse: .*TopicAuthorizationFailed", line), line
 
 
 def test_a_form_of_another_site_or_of_no_session_is_refused(admin: Visitor, own: str) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
-from kafka.errors import KafkaError
 
 from barnabas_console.app.views import known_group, known_topic
 from barnabas_console.app.web import Refusal, Site, Visit, audit, form_of, query_of, reply
@@ -27,6 +26,7 @@ VALUE_LENGTH_MAX: Final = 900_000
 PARTITIONS_MAX: Final = 100_000
 RESETS: Final = ("offsets", "earliest", "latest", "datetime", "shiftBy")
 NULLS: Final = ("text", "null")
+T = TypeVar("T")
 
 
 class Action(NamedTuple):
@@ -76,23 +76,34 @@ class Actions:
         visit, name = await self._object(request, action)
         await self._check_declared(visit, action, name)
         known = [each.name for each in action.fields(visit, name)]
-        plan = partial(action.plan, self._site, visit, name, Fields(given, known, VALUE_LENGTH_MAX))
-        change = await self._made(lambda: _made(plan, make=is_confirmed))
+        change = await self._ask(partial(action.plan, self._site, visit, name, Fields(given, known, VALUE_LENGTH_MAX)))
+        data, title = {"effect": change.effect, "confirmed": is_confirmed}, f"{action.title}: {name}"
         if not is_confirmed:
-            title = f"{action.title}: {name}?"
-            page = pages.confirm(visit.frame, title, _path(action, name), change.effect, given, action.title)
-            return reply(request, {"effect": change.effect, "confirmed": False}, page)
-        audit.info(
-            "action=%s cluster=%r object=%r user=%r effect=%r",
-            f"{action.kind}-{action.name}",
-            visit.frame.cluster,
-            name,
-            visit.frame.who,
-            " ".join(change.effect),
-        )
+            page = pages.confirm(visit.frame, f"{title}?", _path(action, name), change.effect, given, action.title)
+            return reply(request, data, page)
+        await self._make(change, visit, action, name)
         visit.collector.refresh()
-        page = pages.done(visit.frame, f"{action.title}: {name}", path_of(f"{action.kind}s", name), change.effect)
-        return reply(request, {"effect": change.effect, "confirmed": True}, page)
+        return reply(request, data, pages.done(visit.frame, title, path_of(f"{action.kind}s", name), change.effect))
+
+    async def _make(self, change: Change, visit: Visit, action: Action, name: str) -> None:
+        """Make a change with one audit line, also if it fails: a part of it may have been made. Raises Refusal."""
+        result = "unknown"
+        try:
+            await self._ask(change.make)
+            result = "done"
+        except Refusal as refusal:
+            result = str(refusal)
+            raise
+        finally:
+            audit.info(
+                "action=%s cluster=%r object=%r user=%r effect=%r result=%r",
+                f"{action.kind}-{action.name}",
+                visit.frame.cluster,
+                name,
+                visit.frame.who,
+                " ".join(change.effect),
+                result,
+            )
 
     async def _check_declared(self, visit: Visit, action: Action, name: str) -> None:
         """Raise Refusal if a resource declares what the action changes, because the operator would set it again.
@@ -104,7 +115,7 @@ class Actions:
             text = f"the {found.kind} {found.name} declares it; change its manifest, which the page of {name} shows"
             raise Refusal(HTTPStatus.CONFLICT, text)
 
-    async def _made(self, work: Callable[[], Change]) -> Change:
+    async def _ask(self, work: Callable[[], T]) -> T:
         try:
             return await self._site.ask(work)
         except ChangeRefused as error:
@@ -113,16 +124,6 @@ class Actions:
     async def _object(self, request: web.Request, action: Action) -> tuple[Visit, str]:
         visit = await self._site.visit(request)
         return visit, known_topic(visit) if action.kind == "topic" else known_group(visit)
-
-
-def _made(plan: Callable[[], Change], *, make: bool) -> Change:
-    try:
-        change = plan()
-        if make:
-            change.make()
-    except KafkaError as error:
-        raise ChangeRefused(f"the brokers refuse: {str(error) or type(error).__name__}") from error
-    return change
 
 
 def _path(action: Action, name: str) -> str:

@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from kafka.admin import AlterConfigOp, ConfigResource, ConfigResourceType
-from kafka.errors import for_code
 from kafka.structs import TopicPartition as KafkaPartition
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_operator.kafka.group_admin import GroupAdmin, plan_now
+from barnabas_operator.kafka.step_requests import alter_configs
 from barnabas_operator.planning.conditions import Refusal
 from barnabas_operator.planning.groups.reset_plan import Committed, Move
 from barnabas_operator.resources.consumer_group import Reset
@@ -46,24 +45,17 @@ def more_partitions(client: Any, topic: str, count: int, present: int) -> Change
 
 def another_config(client: Any, topic: str, name: str, value: str, *, default: bool) -> Change:
     """Plan another value of a config, or with `default` its removal. Raises ChangeRefused."""
-    operation = AlterConfigOp.DELETE if default else AlterConfigOp.SET
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic, {name: (operation, None if default else value)})
+    changes = {topic: {name: None if default else value}}
 
     def alter(*, only_checks: bool) -> None:
-        answers = client.alter_configs([resource], validate_only=only_checks, raise_on_unknown=False)
-        for problem in _problems(answers):
-            raise ChangeRefused(f"{name} of topic {topic}: {problem}")
+        for _, refusal in alter_configs(client, "topic", changes, only_checks=only_checks):
+            if refusal is not None:
+                raise ChangeRefused(f"{name} of topic {topic}: {refusal}")
 
     alter(only_checks=True)
     effect = f"is no longer set on the topic {topic}, so the brokers' value holds" if default else f"becomes {value!r}"
     where = "" if default else f" for the topic {topic}"
     return Change([f"The config {name} {effect}{where}."], lambda: alter(only_checks=False))
-
-
-def _problems(answers: Any) -> Sequence[str]:
-    """Return the errors in the answer of kafka-python's `alter_configs`, by kind and name of the resource."""
-    results = [each for named in answers.values() for each in named.values()]
-    return [str(each) for each in results if each not in (None, "OK", "", "NoError") and "NoError" not in str(each)]
 
 
 def fewer_records(client: Any, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]) -> Change:
@@ -73,14 +65,7 @@ def fewer_records(client: Any, before: Mapping[TopicPartition, int], starts: Map
         f"{each}: the {max(0, offset - starts[each]):,} records before offset {offset:,} are deleted for ever."
         for each, offset in sorted(before.items())
     ]
-
-    def delete() -> None:
-        for each, answer in client.delete_records(kept).items():
-            code = answer["error_code"] if isinstance(answer, dict) else answer.error_code
-            if code:
-                raise ChangeRefused(f"{each.topic}-{each.partition}: {for_code(code).__name__}")
-
-    return Change(effect, delete)
+    return Change(effect, lambda: client.delete_records(kept))
 
 
 def other_offsets(client: Any, group_id: str, to: Mapping[str, object], topics: Sequence[str], now: datetime) -> Change:

@@ -111,13 +111,17 @@ def _alter(client: Any, steps: Sequence[AlterConfigs]) -> Answers:
     return alter_configs(client, "topic", {step.topic: step.changes for step in steps})
 
 
-def alter_configs(client: Any, kind: str, changes: Mapping[str, Mapping[str, str | None]]) -> Answers:
+def alter_configs(
+    client: Any, kind: str, changes: Mapping[str, Mapping[str, str | None]], *, only_checks: bool = False
+) -> Answers:
     """Change the dynamic configs of topics, brokers or groups; yield each name with its error, or with None.
 
-    `kind` is "topic", "broker" or "group". The value None resets a config to its default.
+    `kind` is "topic", "broker" or "group". The value None resets a config to its default. With `only_checks`, brokers
+    check the change and do not make it.
     """
     resources = [ConfigResource(kind.upper(), name, _operations(each)) for name, each in changes.items()]
-    for name, answer in client.alter_configs(resources, raise_on_unknown=False)[kind].items():
+    answers = client.alter_configs(resources, validate_only=only_checks, raise_on_unknown=False)
+    for name, answer in answers[kind].items():
         yield name, _alteration_refusal(answer)
 
 
