@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 
 from barnabas_console.kubernetes.client import without_identity
 from barnabas_console.registry.client import settings_of
-from barnabas_core.conventions import WebFiles, contradictions
+from barnabas_core.conventions import WebFiles
 from barnabas_kafka.addresses import addresses
 from barnabas_kafka.command_config import CommandConfig, connection_of, mechanism_of, properties_of
 from barnabas_kafka.security import IN_CLEAR, Credentials, SecurityFileError
 from barnabas_kube.access import Access, NoAccess
 from barnabas_kube.discovery import find_access
-from barnabas_lag.app.options import Listener, listener, number
+from barnabas_lag.app.options import Listener, add_web, listener, number, protection_of
 from barnabas_registry.schemas import InvalidRegistry, RegistrySettings
-from barnabas_web.visitors import FileRefused, Protection
+from barnabas_web.visitors import Protection
 
 DEFAULT_LISTENER: Final = "127.0.0.1:9080"
 INTERVAL_S: Final = 10.0
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str]) -> ProcessOptions:
     """Parse the options. If one is wrong, print it, its value and what is allowed, and end the process with code 2."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    protection = _protection(parser, given)
+    protection = protection_of(parser, given, NAMES)
     try:
         clusters = _clusters(given)
         kubernetes = _kubernetes(given, clusters)
@@ -238,21 +238,7 @@ def _add_pages(parser: argparse.ArgumentParser) -> None:
         help="whose rights count there: those of the console, whose ServiceAccount or kubeconfig all visitors look "
         "with, or those of each visitor, who gives a token; default: %(default)s",
     )
-    _add_tls(parser)
-
-
-def _add_tls(parser: argparse.ArgumentParser) -> None:
-    for option, text in (
-        ("cert-file", "a file with the certificate of the pages and its chain"),
-        ("key-file", "a file with its private key"),
-    ):
-        parser.add_argument(
-            f"--server.tls.{option}",
-            dest=option.replace("-", "_"),
-            default="",
-            metavar="FILE",
-            help=f"{text}, as PEM",
-        )
+    add_web(parser, NAMES)
 
 
 def _prefix(text: str) -> str:
@@ -271,13 +257,3 @@ def _mask(text: str) -> str:
     if not MASK.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: the name of one field, without spaces and commas")
     return text
-
-
-def _protection(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Protection:
-    files = WebFiles(given.cert_file, given.key_file, "")
-    for option, value, allowed in contradictions(files, NAMES):
-        parser.error(f"{option}={value}: {allowed}")
-    try:
-        return Protection(files, NAMES)
-    except FileRefused as error:
-        parser.error(str(error))

@@ -177,7 +177,7 @@ def parse(arguments: Sequence[str]) -> Options:
             Filter(given.topic_filter, given.topic_exclude), Filter(given.group_filter, given.group_exclude)
         ),
         limits=Limits(given.max_topic_partitions, given.max_group_partitions, given.max_groups),
-        protection=_protection_of(parser, given),
+        protection=protection_of(parser, given, NAMES),
         security=security_of(parser, given),
     )
 
@@ -210,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="the seconds between the starts of two rounds of requests to the brokers; default: %(default)s",
     )
-    _add_web(parser)
+    add_web(parser, NAMES)
     add_security(parser)
     add_command_config(parser)
     _add_filters(parser)
@@ -292,33 +292,34 @@ def number(kind: type[int] | type[float], low: float, high: float) -> Callable[[
     return read
 
 
-def _add_web(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the pages' certificate and token to the parser."""
+def add_web(parser: argparse.ArgumentParser, names: WebFiles) -> None:
+    """Add the options for the pages' certificate and token to the parser, except those without a name."""
     for name, dest, help_text in (
         (
-            NAMES.certificate,
+            names.certificate,
             "web_certificate",
             "a PEM file with a certificate and its chain, with which the pages are served over TLS",
         ),
         (
-            NAMES.key,
+            names.key,
             "web_key",
-            f"a PEM file with the private key of the certificate; default: the file of {NAMES.certificate}",
+            f"a PEM file with the private key of the certificate; default: the file of {names.certificate}",
         ),
-        (NAMES.token, "web_token", "a file with the bearer token that /metrics requires; only allowed with TLS"),
+        (names.token, "web_token", "a file with the bearer token that /metrics requires; only allowed with TLS"),
     ):
-        parser.add_argument(name, dest=dest, default="", metavar="FILE", help=help_text)
+        if name:
+            parser.add_argument(name, dest=dest, default="", metavar="FILE", help=help_text)
 
 
-def _protection_of(parser: argparse.ArgumentParser, given: argparse.Namespace) -> Protection:
-    """Return the TLS context and the token of the exporter's HTTP port.
+def protection_of(parser: argparse.ArgumentParser, given: argparse.Namespace, names: WebFiles) -> Protection:
+    """Return the TLS context and the token of the HTTP port, by the options of `add_web`.
 
     End the process with exit code 2 if the options contradict each other, or their files cannot be used.
     """
-    files = WebFiles(given.web_certificate, given.web_key, given.web_token)
-    for option, value, allowed in contradictions(files, NAMES):
+    files = WebFiles(given.web_certificate, given.web_key, vars(given).get("web_token", ""))
+    for option, value, allowed in contradictions(files, names):
         parser.error(f"{option}={value}: {allowed}")
     try:
-        return Protection(files, NAMES)
+        return Protection(files, names)
     except FileRefused as error:
         parser.error(str(error))
