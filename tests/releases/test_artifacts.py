@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import io
 import json
 import platform
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tarfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, SECP384R1, generate_private_key
@@ -131,7 +133,7 @@ def test_a_bill_of_materials_names_the_packages_of_an_image() -> None:
     assert sorted(urls) == ["pkg:deb/debian/libc6@2.36-9?arch=arm64", "pkg:pypi/h11@0.16.0"]
 
 
-def test_the_kubectl_plugin_is_one_file_that_runs_by_itself_and_that_krew_can_check(tmp_path: Path) -> None:
+def test_the_kubectl_plugin_is_one_file_that_runs_by_itself(tmp_path: Path) -> None:
     packed = plugin.archive(ROOT, 1_700_000_000)
     assert plugin.archive(ROOT, 1_700_000_000) == packed
     (tmp_path / plugin.ARCHIVE).write_bytes(packed)
@@ -140,7 +142,29 @@ def test_the_kubectl_plugin_is_one_file_that_runs_by_itself_and_that_krew_can_ch
     alone = {"PATH": str(Path(sys.executable).parent)}
     ran = subprocess.run([tmp_path / plugin.PROGRAM, "--help"], env=alone, capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("usage: kubectl barnabas ")
-    described = YAML(typ="safe").load(plugin.manifest(VERSION, hashlib.sha256(packed).hexdigest()))
-    (platform_,) = described["spec"]["platforms"]
-    assert platform_["sha256"] == hashlib.sha256(packed).hexdigest()
-    assert {each["from"] for each in platform_["files"]} == {"kubectl-barnabas", "LICENSE"}
+
+
+@pytest.mark.parametrize(("system", "is_installed"), [("linux", True), ("darwin", True), ("windows", False)])
+def test_krew_installs_the_kubectl_plugin_where_python_runs_it(system: str, is_installed: bool) -> None:
+    (place,) = krew_manifest(b"")["spec"]["platforms"]
+    (rule,) = place["selector"]["matchExpressions"]
+    assert (rule["key"], rule["operator"], set(place["selector"])) == ("os", "In", {"matchExpressions"})
+    assert (system in rule["values"]) is is_installed
+
+
+def test_krew_finds_in_the_archive_what_the_manifest_of_the_plugin_names() -> None:
+    packed = plugin.archive(ROOT, 1_700_000_000)
+    described = krew_manifest(packed)
+    assert (f"{described['metadata']['name']}.yaml", described["spec"]["version"]) == (plugin.MANIFEST, "v0.2.0")
+    (place,) = described["spec"]["platforms"]
+    assert place["sha256"] == hashlib.sha256(packed).hexdigest()
+    assert place["uri"].endswith(f"/{plugin.ARCHIVE}")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+        modes = {each.name: each.mode for each in tar.getmembers() if each.isfile()}
+    assert {each["from"]: each["to"] for each in place["files"]} == dict.fromkeys(modes, ".")
+    assert modes[place["bin"]] & 0o111 == 0o111
+
+
+def krew_manifest(packed: bytes) -> Any:
+    """Return the manifest of an archive as krew reads it."""
+    return YAML(typ="safe").load(plugin.manifest(VERSION, hashlib.sha256(packed).hexdigest()))
