@@ -257,8 +257,9 @@ proof-jepsen: venv
 # Install Debian's Chromium, and Playwright, which drives it (root).
 .PHONY: console-tools proof-console
 console-tools: venv
-	which chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y chromium; }
-	$(BIN)/python -m pip install --quiet 'playwright==1.65.2'
+	which chromium >/dev/null || flock /tmp/barnabas-apt.lock sh -c \
+	  'apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium fonts-liberation'
+	$(BIN)/uv pip install --system-certs --quiet --python $(BIN)/python 'playwright==1.65.2'
 
 # Visit all pages of the console in Chromium, against three brokers with 10,000 topics and 500 groups of all kinds; kill and roll brokers meanwhile,
 # tail by 1,000 visitors, look as a user who may see three topics, and print what the console costs.

@@ -23,7 +23,7 @@ from console_tour.open_pages import await_in, logged_out, refreshed, refused, ta
 from console_tour.world import SEEN, USERS, fill, secured_cluster
 from harness.cluster import BarnabasCluster
 from harness.console_events import events
-from harness.deadline import wait_for
+from harness.deadline import PATIENCE_S, wait_for
 from harness.running_console import Answered, RunningConsole, Visitor, logged_in
 
 CROWD: Final = 1_000
@@ -134,7 +134,9 @@ def _browser() -> Iterator[Page]:
     with sync_playwright() as play:
         chromium = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         try:
-            yield chromium.new_context(viewport=DESK).new_page()
+            context = chromium.new_context(viewport=DESK)
+            context.set_default_timeout(1000 * PATIENCE_S)
+            yield context.new_page()
         finally:
             chromium.close()
 

@@ -30,6 +30,7 @@ STAGES: Final = (
     Stage("e2e", "make e2e", ("compat-clients", "images")),
     Stage("check", "make check", ("spark",)),
     Stage("bytecodes", "make bytecodes", ("spark",)),
+    Stage("console", "make proof-console PROOF='--topics 20 --groups 20 --short'", ("spark",)),
     Stage("test-floors", "nice make test-floors", ("spark",)),
 )
 
