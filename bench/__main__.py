@@ -45,7 +45,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, help="runs of each row on each peer")
     parser.add_argument(
-        "--minutes", type=float, help="begin no row later than that; 15 in a quick run, 75 in a full one"
+        "--minutes", type=float, help="begin no row later than that; 16 in a quick run, 75 in a full one"
     )
     parser.add_argument("--date", default=datetime.now(UTC).date().isoformat(), help="the date that names the results")
     parser.add_argument("--name", help="the results' file name; without it DATE-quick or DATE-full")

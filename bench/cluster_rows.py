@@ -116,7 +116,7 @@ def _loads() -> Iterator[Row]:
         )
         title = f"{size}, {partitions} {'partition' if partitions == 1 else 'partitions'}"
         key = f"cluster.produce.{size}.{partitions}p".replace(" ", "")
-        yield Row(key, title, PRODUCERS, scenario, place=Place.CLUSTER)
+        yield Row(key, title, PRODUCERS, scenario, record_bytes == 1000, place=Place.CLUSTER)
     for mode, title in (("in-flight", "one in flight"), ("poll", "produce to poll")):
         trips = RoundTrips(client="librdkafka", mode=mode, acks="all", replication_factor=BROKERS)
         yield Row(f"cluster.round-trip.{mode}", f"librdkafka, {title}", ROUND_TRIPS, trips, place=Place.CLUSTER)
@@ -147,15 +147,16 @@ def _changes() -> Iterator[Row]:
         ("elections", "kill -9", ELECTIONS, Elections(1000)),
         ("elections.loaded", "kill -9, 5,000 records a second", LOADED_ELECTIONS, Elections(1000, under_load=True)),
     ):
-        yield Row(f"cluster.{key}", title, group, scenario, place=Place.CLUSTER, slow=True)
+        quick = key in ("failover.controlled", "failover.crash")
+        yield Row(f"cluster.{key}", title, group, scenario, quick, place=Place.CLUSTER, slow=True)
 
 
 def _partitions() -> Iterator[Row]:
-    for topics, each, replicas, quick in ((1000, 3, 1, True), (1000, 3, BROKERS, False), (3, 1000, BROKERS, False)):
+    for topics, each, replicas in ((1000, 3, 1), (1000, 3, BROKERS), (3, 1000, BROKERS)):
         title = f"{topics:,} topics of {each:,}, {replicas} replica{'s' if replicas > 1 else ''}"
         scenario = ManyPartitions(topics, each, replicas)
         key = f"cluster.partitions.{topics}x{each}.rf{replicas}"
-        yield Row(key, title, PARTITIONS, scenario, quick, Place.OWN, slow=True)
+        yield Row(key, title, PARTITIONS, scenario, False, Place.OWN, slow=True)
 
 
 def cluster_rows() -> Iterator[Row]:

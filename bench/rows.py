@@ -127,7 +127,7 @@ IN_FLIGHT: Final = (1, 5)
 def _lifecycle() -> Iterator[Row]:
     yield Row("start", "a broker with one topic", START, StartAndIdle(), place=Place.OWN)
     yield Row("loaded", "librdkafka, 16 KiB batches of 1 KB, and a consumer", LOADED, LoadedMemory(), place=Place.OWN)
-    yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), place=Place.OWN)
+    yield Row("connections", "5,000 connections", CONNECTIONS, IdleConnections(5000), quick=False, place=Place.OWN)
     yield Row("connections.10k", "10,000 connections", CONNECTIONS, IdleConnections(10_000), place=Place.OWN)
     yield Row(
         "slow",
@@ -197,7 +197,7 @@ def _consume() -> Iterator[Row]:
 
 
 def _jobs() -> Iterator[Row]:
-    yield Row("jobs.500k", "500,000 records of 200 B", JOBS, SparkJobs(500_000), slow=True)
+    yield Row("jobs.500k", "500,000 records of 200 B", JOBS, SparkJobs(500_000), quick=False, slow=True)
     yield Row("jobs.5m", "5,000,000 records of 200 B", JOBS, SparkJobs(5_000_000), quick=False, slow=True)
 
 

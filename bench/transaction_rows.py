@@ -12,6 +12,8 @@ from bench.scenarios.transactions import Copy, Transact
 
 KAFKA: Final = "kafka"
 COMMITS_MS: Final = (10, 100, 1000)
+QUICK_COMMITS_MS: Final = 100
+"""The row of a quick run."""
 MB_PER_S: Final = Metric("mb_per_s", "MB/s", Better.HIGHER, Aim(times_peer_min=1.5))
 END_P99_US: Final = Metric(
     "p99_us", "EndTxn p99 us (the slowest of fewer than 100)", Better.LOWER, Aim(times_peer_max=0.5)
@@ -58,4 +60,5 @@ def transaction_rows(brokers: int) -> Iterator[Row]:
     )
     for (key, group, kind), commit_ms in product(loads, COMMITS_MS):
         scenario = kind(commit_ms=commit_ms, replication_factor=brokers)
-        yield Row(f"{prefix}{key}.{commit_ms}ms", f"a commit each {commit_ms:,} ms", group, scenario, place=place)
+        title, quick = f"a commit each {commit_ms:,} ms", commit_ms == QUICK_COMMITS_MS
+        yield Row(f"{prefix}{key}.{commit_ms}ms", title, group, scenario, quick, place=place)

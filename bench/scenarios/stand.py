@@ -59,7 +59,7 @@ QUICK: Final = Limits(
     watch_s=4.0,
     idle_s=4.0,
     warm_up_s=8.0,
-    budget_s=900.0,
+    budget_s=960.0,
     row_s=120.0,
     rows_all=False,
 )
