@@ -48,7 +48,7 @@ PAGES: Final = (
     "/groups/modern-0",
     "/groups/workers-0",
     "/users",
-    "/users/viewer?size=1000",
+    "/users/viewer",
 )
 
 
