@@ -88,7 +88,7 @@ class Run:
     def _start(self, stage: Stage) -> None:
         print(f"[{stage.name}] {stage.command}", flush=True)
         process = subprocess.Popen(
-            stage.command.split(),
+            stage.words,
             cwd=ROOT,
             env={**os.environ, "RESULTS": str(self._results), "MYPY_CACHE_DIR": str(cache() / "mypy")},
             stdout=subprocess.PIPE,

@@ -1,5 +1,6 @@
 """The stages of `.ci/run`, and which of them may start when. Pure."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +16,11 @@ class Stage(NamedTuple):
     name: str
     command: str
     needs: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments, quoted as in a shell."""
+        return shlex.split(self.command)
 
 
 STAGES: Final = (

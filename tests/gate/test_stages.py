@@ -37,6 +37,10 @@ def test_each_stage_needs_only_stages_before_it() -> None:
         before.add(stage.name)
 
 
+def test_an_argument_of_a_stage_may_have_blanks() -> None:
+    assert Stage("a", "make proof PROOF='--topics 20 --short'").words == ["make", "proof", "PROOF=--topics 20 --short"]
+
+
 def test_the_table_names_the_stage_that_failed() -> None:
     lines = list(table([*ended("a").values(), *ended("b", 2).values()]))
     assert [line for line in lines if "FAILED" in line] == ["    0.0     1.0     0.5  b  FAILED: exit code 2"]
