@@ -47,7 +47,7 @@ class ShareMember:
 
     @property
     def holds_records(self) -> bool:
-        """True if the member has records whose acknowledgement it has not sent, or not by the fetch that waits."""
+        """True if the member has records to acknowledge, or waits for the answer to a ShareAcknowledge."""
         return bool(self._ranges) or (self.is_waiting and self._sent == "ShareAcknowledge")
 
     def __enter__(self) -> Self:

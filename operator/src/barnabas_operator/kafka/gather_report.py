@@ -112,7 +112,7 @@ class GroupReport:
 
     @property
     def lag(self) -> int | None:
-        """The sum of the known lags; None if the lag of a share group is unknown in a partition, as one not begun."""
+        """The sum of the known lags; None for a share group whose lag is unknown in one of its partitions."""
         lags = [part.lag for part in self.lags]
         return None if self.type == SHARE and None in lags else sum(filter(None, lags))
 
