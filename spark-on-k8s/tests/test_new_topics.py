@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from barnabas_jobs.kafka import topics
-from barnabas_jobs.kafka.topics import Cluster, LeaderMissing, TopicMissing, settings_of_new_topic
+from barnabas_jobs.kafka import admin_client, topics
+from barnabas_jobs.kafka.admin_client import LeaderMissing, TopicMissing
+from barnabas_jobs.kafka.topics import Cluster, settings_of_new_topic
 from barnabas_jobs.planning.archived import Bounds
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.restore_plan import Origin, TopicSetting
@@ -68,7 +69,7 @@ class Admin:
 def test_create_topic_returns_when_the_topic_is_known_and_has_leaders(
     monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
 ) -> None:
-    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(admin_client, "AdminClient", Admin)
     monkeypatch.setattr(Admin, "unknown", unknown)
     monkeypatch.setattr(Admin, "not_leading", not_leading)
     cluster = Cluster("localhost:9092")
@@ -80,7 +81,7 @@ def test_create_topic_returns_when_the_topic_is_known_and_has_leaders(
 def test_create_topic_fails_if_the_brokers_never_know_the_topic(
     monkeypatch: pytest.MonkeyPatch, unknown: int, not_leading: int
 ) -> None:
-    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(admin_client, "AdminClient", Admin)
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(Admin, "unknown", unknown)
     monkeypatch.setattr(Admin, "not_leading", not_leading)
@@ -90,7 +91,7 @@ def test_create_topic_fails_if_the_brokers_never_know_the_topic(
 
 def test_requests_about_a_new_topic_are_retried_until_a_broker_knows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that leads none of its partitions may learn of the topic last."""
-    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(admin_client, "AdminClient", Admin)
     cluster = Cluster("localhost:9092")
     assert not cluster.has("flights")
     cluster.create_topic("flights", 2, {})
@@ -102,7 +103,7 @@ def test_requests_about_a_new_topic_are_retried_until_a_broker_knows_it(monkeypa
 
 
 def test_a_new_topic_that_was_deleted_is_reported_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(admin_client, "AdminClient", Admin)
     cluster = Cluster("localhost:9092")
     cluster.create_topic("flights", 2, {})
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
@@ -112,7 +113,7 @@ def test_a_new_topic_that_was_deleted_is_reported_as_missing(monkeypatch: pytest
 
 
 def test_the_bounds_of_a_topic_are_requested_again_during_an_election(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "AdminClient", Admin)
+    monkeypatch.setattr(admin_client, "AdminClient", Admin)
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     cluster = Cluster("localhost:9092")
     cluster.create_topic("flights", 2, {})

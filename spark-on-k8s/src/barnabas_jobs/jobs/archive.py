@@ -32,7 +32,7 @@ from barnabas_jobs.files.store import Store
 from barnabas_jobs.files.table_writer import TableWriter, begin
 from barnabas_jobs.jobs import verify
 from barnabas_jobs.jobs.location import archive_at
-from barnabas_jobs.kafka.groups import LastRecord, last_records
+from barnabas_jobs.kafka.groups import Groups, LastRecord, last_records
 from barnabas_jobs.kafka.schema_registry import SchemaRegistry
 from barnabas_jobs.kafka.topics import Cluster, Topic, check_same_id
 from barnabas_jobs.planning.archived import (
@@ -91,6 +91,7 @@ class Run(NamedTuple):
 
     spark: SparkSession
     cluster: Cluster
+    groups: Groups
     writer: TableWriter
     store: Store
     topic: Topic
@@ -189,7 +190,7 @@ def commit(
             *(_archived(each, written.found.get(each.partition), last.get(each.partition)) for each in ranges),
             *_unchanged(job, {each.partition for each in ranges}),
         ),
-        groups=job.cluster.group_offsets(now),
+        groups=job.groups.all_committed(job.topic.name, now.partitions),
     )
     config = job.cluster.own_config(job.topic.name)
     job.writer.commit(made, list(written.files), len(now.partitions), config, written.columns, written.rejected)
@@ -431,7 +432,7 @@ def run(
     topic = cluster.topic(options.topic)
     tables = archive_at(spark, options)
     writer = begin(tables, Identity(topic.name, topic.topic_id, cluster.cluster_id()), clock)
-    job = Run(spark, cluster, writer, tables.store, topic, _columns(options, writer), clock)
+    job = Run(spark, cluster, Groups(options.bootstrap), writer, tables.store, topic, _columns(options, writer), clock)
     ended_by: SignalName | None = None
     with reading(spark, options.topic):
         swept_runs = _recovered(job)

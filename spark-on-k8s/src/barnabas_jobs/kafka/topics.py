@@ -5,53 +5,25 @@ request is sent with kafka-python, because librdkafka drops the configs from the
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka import IsolationLevel, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType
 from kafka.admin import ConfigSourceType
 
-from barnabas_jobs.credentials import for_librdkafka
-from barnabas_jobs.kafka.admin_client import admin_client
-from barnabas_jobs.planning.archived import Bounds, GroupOffset
+from barnabas_jobs.kafka.admin_client import TIMEOUT_S, Answer, Asking, LeaderMissing, TopicMissing, admin_client
+from barnabas_jobs.planning.archived import Bounds
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.restore_plan import Origin, TopicSetting
 
 CONNECT_S: Final = 10.0
-TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.05
-ASKING: Final = {"socket.connection.setup.timeout.ms": 5000, "topic.metadata.refresh.interval.ms": 5000}
-"""The settings of librdkafka's admin client.
 
-The client looks for a new controller every 5 s, because librdkafka's default of five minutes is too long.
-"""
-NO_LEADER: Final = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not yet learned that it leads the partition.
-)
-
-Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
-
-
-class TopicMissing(JobFailed):
-    """A topic that does not exist in the cluster."""
-
-
-class LeaderMissing(JobFailed):
-    """A partition that has no leader, or whose leader in the metadata does not lead it, as during an election."""
 
 
 class Topic(NamedTuple):
@@ -63,15 +35,11 @@ class Topic(NamedTuple):
     leaderless: tuple[int, ...] = ()
 
 
-class Cluster:
-    """A cluster, by its bootstrap addresses.
-
-    The constructor and all requests raise JobFailed if no broker answers in time.
-    """
+class Cluster(Asking):
+    """A cluster, by its bootstrap addresses. Also the constructor raises JobFailed if no broker answers in time."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **ASKING, **for_librdkafka()})
+        super().__init__(bootstrap)
         self._made_s: dict[str, float] = {}
         """The time at which this object created a topic, by the topic's name.
 
@@ -88,13 +56,7 @@ class Cluster:
 
     def has(self, name: str) -> bool:
         """True if the topic exists, or if this object created it in the last TIMEOUT_S seconds."""
-        return self._is_new(name) or name in self._topics(TIMEOUT_S)
-
-    def _topics(self, timeout_s: float) -> Collection[str]:
-        try:
-            return self._admin.list_topics(timeout=timeout_s).topics
-        except KafkaException as error:
-            raise self._failed(error, "") from error
+        return self._is_new(name) or name in self._topics()
 
     def bounds(self, topic: Topic) -> dict[int, Bounds]:
         """Return the start and end offset of each partition.
@@ -118,7 +80,7 @@ class Cluster:
     ) -> dict[int, int]:
         wanted = {TopicPartition(topic.name, partition): spec for partition in topic.partitions}
         asked = self._admin.list_offsets(wanted, isolation_level=isolation)
-        return {part.partition: self._answer(future, topic.name).offset for part, future in asked.items()}
+        return {part.partition: self._answer(future, f"topic={topic.name}").offset for part, future in asked.items()}
 
     def config(self, name: str) -> dict[str, str]:
         """Return all configs of the topic, including defaults of the brokers."""
@@ -144,33 +106,14 @@ class Cluster:
 
         def delete() -> None:
             for future in self._admin.delete_records(wanted).values():
-                self._answer(future, topic)
+                self._answer(future, f"topic={topic}")
 
         self._with_leaders(delete)
 
     def cluster_id(self) -> str:
         """Return the id of the cluster."""
-        described: Any = self._answer(self._admin.describe_cluster(), "")
+        described: Any = self._answer(self._admin.describe_cluster(), "describing the cluster")
         return str(described.cluster_id)
-
-    def group_offsets(self, topic: Topic) -> tuple[GroupOffset, ...]:
-        """Return the committed offsets of all groups in the topic.
-
-        Groups whose offsets brokers do not show, such as share groups, are left out.
-        """
-        places = [TopicPartition(topic.name, partition) for partition in topic.partitions]
-        listed: Any = self._answer(self._admin.list_consumer_groups(), topic.name)
-        asked: list[Any] = []
-        for group in listed.valid:
-            request = [ConsumerGroupTopicPartitions(group.group_id, places)]
-            asked += self._admin.list_consumer_group_offsets(request).values()
-        found: list[GroupOffset] = []
-        for future in asked:
-            with suppress(KafkaException):
-                answer = future.result(TIMEOUT_S)
-                kept = (each for each in answer.topic_partitions if each.offset >= 0 and each.error is None)
-                found += [GroupOffset(answer.group_id, each.partition, each.offset) for each in kept]
-        return tuple(sorted(found))
 
     def create_topic(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> None:
         """Create a topic, and wait until it can be written and read.
@@ -179,7 +122,7 @@ class Cluster:
         or has no leaders after TIMEOUT_S.
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
-        self._answer(self._admin.create_topics([new])[name], name)
+        self._answer(self._admin.create_topics([new])[name], f"topic={name}")
         self._await_leaders(name)
         self._made_s[name] = time.monotonic()
 
@@ -216,28 +159,11 @@ class Cluster:
         """
         while True:
             try:
-                return self._answer(ask(), name)
+                return self._answer(ask(), f"topic={name}")
             except TopicMissing:
                 if not self._is_new(name):
                     raise
             time.sleep(POLL_S)
-
-    def _answer(self, future: "Future[Answer]", topic: str) -> Answer:
-        try:
-            return future.result(TIMEOUT_S)
-        except KafkaException as error:
-            raise self._failed(error, topic) from error
-        except TimeoutError as error:
-            raise JobFailed(f"bootstrap={self.bootstrap}: no broker answered within {TIMEOUT_S:.0f} s") from error
-
-    def _failed(self, error: KafkaException, topic: str) -> JobFailed:
-        reason: KafkaError = error.args[0]
-        if reason.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return TopicMissing(f"topic={topic}: the cluster at {self.bootstrap} has no such topic")
-        if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-            return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
-        kind = LeaderMissing if reason.code() in NO_LEADER else JobFailed
-        return kind(f"topic={topic}: the cluster at {self.bootstrap} answered: {reason.str()}")
 
 
 def check_same_id(cluster: Cluster, topic: Topic) -> Topic:
