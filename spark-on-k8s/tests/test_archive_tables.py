@@ -144,12 +144,11 @@ def test_a_point_in_time_gives_ends_and_the_offsets_of_groups(tmp_path: Path) ->
     archive(writer_at(tmp_path, at_s=100), OffsetRange(0, 0, 3), groups=(GroupOffset("air", 0, 2),))
     archive(writer_at(tmp_path, at_s=200), OffsetRange(0, 3, 9), groups=(GroupOffset("air", 0, 8),))
     found = archived(tmp_path)
-    assert found.ends(at_ms=199_999) == {0: 3}
-    assert found.group_offsets(at_ms=100_000) == [GroupOffset("air", 0, 2)]
-    assert found.group_offsets() == [GroupOffset("air", 0, 8)]
-    assert (found.commit_number(150_000), found.commit_number()) == (0, 1)
+    assert [found.commit_number(at_ms) for at_ms in (100_000, 199_999, 200_000, None)] == [0, 0, 1, 1]
+    assert [found.ends(number) for number in (0, 1, None)] == [{0: 3}, {0: 9}, {0: 9}]
+    assert [found.group_offsets(number)[0].offset for number in (0, 1)] == [2, 8]
     with pytest.raises(Refused, match=r"the first commit of the archive barnabas\.flights is of 1970-01-01T00:01:40"):
-        found.ends(at_ms=99_999)
+        found.commit_number(99_999)
     with pytest.raises(Refused, match="commit=2: flights has no such commit; allowed: 0 to 1"):
         found.ends(commit=2)
 

@@ -8,8 +8,9 @@ cache of the kernel, while the catalog syncs the commit that names these files.
 """
 
 import io
+import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -278,8 +279,8 @@ def check_ours(table: Table, topic: str) -> None:
 class ArchivedTopic:
     """One topic's archive: the records in the data table, and the table of their ranges.
 
-    A time `at_ms` stands for the last commit at or before it, and `commit` for the number of a commit; without them,
-    methods look at the newest commit. Records of a commit are those below its ends.
+    `commit` is the number of a commit; without it, methods look at the newest one. Records of a commit are those below
+    its ends.
     """
 
     def __init__(self, tables: ArchiveTables, table: Table) -> None:
@@ -310,49 +311,48 @@ class ArchivedTopic:
         summary = snapshot.summary if snapshot else None
         return int(summary["total-records"] or 0) if summary else 0
 
-    def ends(self, at_ms: int | None = None, commit: int | None = None) -> dict[int, int]:
-        """Return by partition the offset after the last one that is archived, or recorded as lost."""
-        if at_ms is None and commit is None and self.head is not None:
-            return self.head.ends
-        return self._highest("end", self._number(at_ms, commit))
+    def ends(self, commit: int | None = None) -> dict[int, int]:
+        """Return by partition the offset after the last one that is archived, or recorded as lost.
 
-    def spans(self, at_ms: int | None = None, commit: int | None = None) -> list[OffsetRange]:
+        Raises Refused if the archive has no such commit.
+        """
+        newest = self.head.number if self.head else -1
+        if commit is not None and not 0 <= commit <= newest:
+            raise Refused(f"commit={commit}: {self.name} has no such commit; allowed: 0 to {newest}")
+        if commit is None:
+            return self.head.ends if self.head else {}
+        return self._by_partition("end", "max", commit)
+
+    def spans(self) -> list[OffsetRange]:
         """Return, for each partition, the range from its first archived offset to the offset that `ends` returns."""
-        number = self._number(at_ms, commit)
-        starts: dict[int, int] = {}
-        for rows in self._rows(number, "partition", "start", "lost"):
-            kept = rows.filter(~pc.field("lost")).group_by("partition").aggregate([("start", "min")]).to_pydict()
-            for partition, start in zip(kept["partition"], kept["start_min"], strict=True):
-                starts[partition] = min(start, starts.get(partition, start))
-        ends = self.ends(at_ms, commit)
+        starts, ends = self._by_partition("start", "min", with_lost=False), self.ends()
         return [OffsetRange(partition, start, ends[partition]) for partition, start in sorted(starts.items())]
 
-    def records_by_partition(self, at_ms: int | None = None, commit: int | None = None) -> dict[int, int]:
+    def records_by_partition(self) -> dict[int, int]:
         """Return the number of archived records by partition, as the commits counted them."""
+        return self._by_partition("records", "sum")
+
+    def _by_partition(
+        self, column: str, function: str, commit: int | None = None, *, with_lost: bool = True
+    ) -> dict[int, int]:
+        """Return by partition the result of a function (min, max or sum) of a column of ranges."""
+        combine: dict[str, Callable[[int, int], int]] = {"min": min, "max": max, "sum": operator.add}
         found: dict[int, int] = {}
-        for rows in self._rows(self._number(at_ms, commit), "partition", "records"):
-            sums = rows.group_by("partition").aggregate([("records", "sum")]).to_pydict()
-            for partition, records in zip(sums["partition"], sums["records_sum"], strict=True):
-                found[partition] = found.get(partition, 0) + records
+        for rows in self._rows(commit, "partition", column, "lost"):
+            wanted = rows if with_lost else rows.filter(~pc.field("lost"))
+            results = wanted.group_by("partition").aggregate([(column, function)]).to_pydict()
+            for partition, value in zip(results["partition"], results[f"{column}_{function}"], strict=True):
+                found[partition] = combine[function](found[partition], value) if partition in found else value
         return found
 
-    def lost(self, at_ms: int | None = None, commit: int | None = None) -> list[OffsetRange]:
-        """Return the ranges that the topic deleted before they were archived, in order."""
-        found = []
-        for rows in self._rows(self._number(at_ms, commit), "partition", "start", "end", "lost"):
-            gone = rows.filter(pc.field("lost")).to_pylist()
-            found += [OffsetRange(each["partition"], each["start"], each["end"]) for each in gone]
-        return sorted(found)
-
-    def group_offsets(self, at_ms: int | None = None, commit: int | None = None) -> list[GroupOffset]:
+    def group_offsets(self, commit: int) -> list[GroupOffset]:
         """Return the committed offsets of all groups in this topic, as they were at a commit.
 
         A committed offset may be above the archived end of its partition, because groups also read what is archived
         later.
         """
-        number = self._number(at_ms, commit)
         found = []
-        for rows in self._rows(number, "partition", "groups", first=number):
+        for rows in self._rows(commit, "partition", "groups", first=commit):
             for each in rows.to_pylist():
                 found += [
                     GroupOffset(group["group"], each["partition"], group["offset"]) for group in each["groups"] or ()
@@ -387,13 +387,6 @@ class ArchivedTopic:
                     f"{file.bytes} bytes. Restore the file from a backup."
                 )
 
-    def _number(self, at_ms: int | None, commit: int | None) -> int:
-        """Return the number of a commit. Raises Refused if the archive has no such commit."""
-        newest = self.head.number if self.head else -1
-        if commit is not None and not 0 <= commit <= newest:
-            raise Refused(f"commit={commit}: {self.name} has no such commit; allowed: 0 to {newest}")
-        return self.commit_number(at_ms) if commit is None else commit
-
     def commit_number(self, at_ms: int | None = None) -> int:
         """Return the number of the newest commit with ranges, or of the newest one at or before a time.
 
@@ -401,7 +394,7 @@ class ArchivedTopic:
         """
         limit = at_ms if at_ms is not None else 2**62 // 1000
         number, first_ms = -1, 2**62
-        for rows in self._rows(self.head.number if self.head else -1, "commit", "committed_at"):
+        for rows in self._rows(None, "commit", "committed_at"):
             times = rows["committed_at"].cast(pa.int64())
             first_ms = min(first_ms, pc.min(times).as_py() // 1000) if rows.num_rows else first_ms
             early = rows.filter(pc.less_equal(times, pa.scalar(limit * 1000 + 999)))
@@ -411,16 +404,10 @@ class ArchivedTopic:
             raise Refused(f"until={at_ms} (ms since 1970): the first commit of the archive {self.table} is of {first}")
         return number
 
-    def _highest(self, column: str, number: int) -> dict[int, int]:
-        found: dict[int, int] = {}
-        for rows in self._rows(number, "partition", column):
-            highest = rows.group_by("partition").aggregate([(column, "max")]).to_pydict()
-            for partition, value in zip(highest["partition"], highest[f"{column}_max"], strict=True):
-                found[partition] = max(value, found.get(partition, value))
-        return found
-
-    def _rows(self, last: int, *columns: str, first: int = 0) -> Iterator[pa.Table]:
-        """Yield the rows of the commits `first` to `last`, part by part."""
+    def _rows(self, commit: int | None, *columns: str, first: int = 0) -> Iterator[pa.Table]:
+        """Yield the rows of all commits from `first` up to this one, or up to the newest one, part by part."""
+        newest = self.head.number if self.head else -1
+        last = newest if commit is None else commit
         table = self._tables.load(f"{self.name}{RANGES}")
         with as_job_failed(f"table={self.name}{RANGES}: the table cannot be read"):
             if table is not None and table.current_snapshot() is not None:

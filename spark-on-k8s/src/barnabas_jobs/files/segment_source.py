@@ -351,6 +351,8 @@ BATCH: Final = (
 )
 PROBLEM: Final = "problem string, suffix string, detail string"
 SCHEMA: Final = f"{PLACE}, {BATCH}, {PROBLEM}"
+KINDS: Final = {"int": pyarrow.int32(), "long": pyarrow.int64(), "string": pyarrow.string()}
+ARROW: Final = pyarrow.schema([(name, KINDS[kind]) for name, kind in map(str.split, SCHEMA.split(","))])
 
 
 class SegmentTask(InputPartition):
@@ -432,7 +434,7 @@ class SegmentReader(DataSourceReader):
             for base_offset in each.segments
         ]
 
-    def read(self, partition: InputPartition) -> "Iterator[pyarrow.RecordBatch]":
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Yield a row for each batch of a segment, in file order, and then a row for each problem.
 
         If problems were found and the files have changed meanwhile, the segment is read again. Then only the problems
@@ -521,8 +523,6 @@ def _whole(path: str) -> bytes | None:
 
 def _decompress(codec: str, data: bytes) -> bytes:
     """Decompress data with one of Kafka's codecs. Raises ValueError if the data are damaged."""
-    import pyarrow
-
     try:
         if codec != "snappy":
             return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(data), codec).read())
@@ -541,20 +541,11 @@ def _snappy_bytes(data: bytes) -> int:
     return value
 
 
-def _arrow_schema() -> Any:
-    import pyarrow
-
-    kinds = {"int": pyarrow.int32(), "long": pyarrow.int64(), "string": pyarrow.string()}
-    fields = (column.split() for column in SCHEMA.split(","))
-    return pyarrow.schema([(name, kinds[kind]) for name, kind in fields])
-
-
 class Rows:
     """The batches of one segment that were read, but not yet passed to Spark."""
 
     def __init__(self, task: SegmentTask) -> None:
         self._task = task
-        self._schema = _arrow_schema()
         self.batches: list[Batch] = []
 
     def add(self, batch: Batch) -> int:
@@ -581,8 +572,6 @@ class Rows:
 
         The batch also has the columns that identify the segment; all other columns are null.
         """
-        import pyarrow
-
         replica = self._task.replica
         place = (*replica.log_dir, *replica.partition, self._task.base_offset)
         constant = dict(zip(("broker", "log_dir", "topic", "partition", "segment"), place, strict=True))
@@ -590,6 +579,6 @@ class Rows:
             pyarrow.array(columns[field.name], field.type)
             if field.name in columns
             else pyarrow.repeat(pyarrow.scalar(constant.get(field.name), field.type), count)
-            for field in self._schema
+            for field in ARROW
         ]
-        return pyarrow.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=ARROW)

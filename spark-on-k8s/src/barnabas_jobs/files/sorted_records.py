@@ -11,17 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow
+from pyarrow import ArrowException, compute
+from pyarrow.parquet import ParquetFile
+from pyiceberg.io import FileIO
 
 from barnabas_jobs.files.store import Store
 from barnabas_jobs.planning.archived import ArchivedFile
 from barnabas_jobs.planning.errors import JobFailed
-
-if TYPE_CHECKING:
-    from pyiceberg.io import FileIO
-
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 ROWS_MAX: Final = 5000
@@ -30,7 +29,7 @@ BATCH_BYTES: Final = 16 << 20
 BUFFER_BYTES: Final = 256 << 10
 """The size of the buffer for each column of an open file."""
 
-Batches = Iterator["pyarrow.RecordBatch"]
+Batches = Iterator[pyarrow.RecordBatch]
 
 
 class Unreadable(JobFailed):
@@ -56,7 +55,7 @@ class PartitionRecords:
     `io` opens files by their URLs.
     """
 
-    def __init__(self, io: "FileIO", files: Iterable[ArchivedFile], wanted: Wanted) -> None:
+    def __init__(self, io: FileIO, files: Iterable[ArchivedFile], wanted: Wanted) -> None:
         self.io = io
         self.wanted = wanted
         self.files = sorted((first, each.path) for each in files if (first := _first_offset(each, wanted)) is not None)
@@ -79,9 +78,6 @@ class PartitionRecords:
 
     def _batches(self, path: str) -> Batches:
         """Yield the wanted rows of one file. The checksum of each page is compared."""
-        from pyarrow import ArrowException
-        from pyarrow.parquet import ParquetFile
-
         last = -1
         try:
             with self.io.new_input(path).open() as stream:
@@ -120,13 +116,13 @@ def _wanted_of(file: Any, wanted: Wanted) -> Batches:
                     yield chosen
 
 
-def _ascends(batch: "pyarrow.RecordBatch", last: int) -> bool:
+def _ascends(batch: pyarrow.RecordBatch, last: int) -> bool:
     """True if each offset is above the one before it, and the first one is above `last`."""
     offsets = batch.column("offset").to_numpy()
     return bool(offsets[0] > last and (offsets[1:] > offsets[:-1]).all())
 
 
-def _last(batch: "pyarrow.RecordBatch") -> int:
+def _last(batch: pyarrow.RecordBatch) -> int:
     return int(batch.column("offset")[-1].as_py())
 
 
@@ -143,11 +139,8 @@ def _rows_of_batch(group: Any, wanted: Wanted) -> int:
     return max(1, min(ROWS_MAX, BATCH_BYTES * int(group.num_rows) // max(1, int(group.total_byte_size))))
 
 
-def _filtered(batch: "pyarrow.RecordBatch", wanted: Wanted) -> "pyarrow.RecordBatch":
+def _filtered(batch: pyarrow.RecordBatch, wanted: Wanted) -> pyarrow.RecordBatch:
     """Return the wanted rows, with the timestamp in ms as `timestamp_ms`."""
-    import pyarrow
-    from pyarrow import compute
-
     milliseconds = pyarrow.timestamp("ms", "UTC")
     time = compute.cast(batch.column("timestamp"), milliseconds, safe=False).cast(pyarrow.int64())
     batch = batch.append_column("timestamp_ms", time)
@@ -162,7 +155,7 @@ def _filtered(batch: "pyarrow.RecordBatch", wanted: Wanted) -> "pyarrow.RecordBa
     return batch.filter(condition)
 
 
-def _rows(batch: "pyarrow.RecordBatch") -> Iterator[tuple[Any, ...]]:
+def _rows(batch: pyarrow.RecordBatch) -> Iterator[tuple[Any, ...]]:
     """Yield the rows as tuples, built from columns, since rows as dicts take ten times as long."""
     names = ("partition", "timestamp_ms", "key", "value", "headers")
     return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
@@ -176,7 +169,7 @@ class _Open:
         self._rows = next(batches, None)
 
     @property
-    def rows(self) -> "pyarrow.RecordBatch":
+    def rows(self) -> pyarrow.RecordBatch:
         """The next rows, in the order of offsets."""
         assert self._rows is not None, "a file that was read to its end"
         return self._rows
@@ -196,7 +189,7 @@ class _Open:
         """The last offset of the next rows."""
         return _last(self.rows)
 
-    def take(self, limit: int) -> "pyarrow.RecordBatch":
+    def take(self, limit: int) -> pyarrow.RecordBatch:
         """Return the next rows up to this offset (inclusive), and go on behind them."""
         rows = self.rows
         count = int(rows.column("offset").to_numpy().searchsorted(limit, "right"))
@@ -223,10 +216,8 @@ def merged(files: Sequence[tuple[int, Callable[[], Batches]]]) -> Batches:
         opened = [each for each in opened if not each.has_ended]
 
 
-def _joined(parts: Sequence["pyarrow.RecordBatch"]) -> "pyarrow.RecordBatch":
+def _joined(parts: Sequence[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
     """Return the rows of several files in the order of offsets."""
-    import pyarrow
-
     if len(parts) == 1:
         return parts[0]
     (whole,) = pyarrow.Table.from_batches(parts).sort_by("offset").combine_chunks().to_batches()

@@ -6,12 +6,13 @@ commit here is compared with the newest one that the run knows, and a commit of 
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -237,10 +238,10 @@ class TableWriter:
                 _add_columns(self.data, transaction, columns if uris else None)
                 expire(transaction, SNAPSHOTS_KEPT)
                 transaction.add_files(uris, head.properties(self.identity), check_duplicate_files=False)
-            if self._has(head.run):
+            if has_run(self.data, head.run):
                 self.head = head
                 return
-        raise JobFailed(f"table={self.data.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+        raise _outrun(self.data)
 
     def _check_unchanged(self) -> None:
         """Raise OtherRun unless the newest commit is still `head`."""
@@ -267,11 +268,8 @@ class TableWriter:
                 self.data.refresh()
             except Exception:
                 self.data.refresh()
-                if not self._has(run):  # The answer of the catalog may be lost though it has committed.
+                if not has_run(self.data, run):  # The answer of the catalog may be lost though it has committed.
                     raise
-
-    def _has(self, run: str) -> bool:
-        return any(properties_of(each).get(RUN) == run for each in self.data.snapshots())
 
     def add_rows(self, number: int, run: str) -> None:
         """Add the rows of a commit to the table of ranges, unless it has them. Raises JobFailed on failure."""
@@ -424,19 +422,37 @@ def _merged(table: Table, columns: pa.Schema) -> pa.Schema:
 
 def _add(table: Table, number: int, run: str, uris: Sequence[str]) -> None:
     """Add the files of a commit to a table, unless it has them. Raises JobFailed on failure."""
-    with as_job_failed(f"table={table.name()[-1]}: the rows of commit {number} cannot be added"):
+
+    def add(transaction: Transaction) -> None:
+        if not has_run(table, run):
+            expire(transaction, RANGES_KEPT)
+            transaction.add_files(list(uris), {COMMIT: str(number), RUN: run}, check_duplicate_files=False)
+
+    change(table, add, f"the rows of commit {number} cannot be added")
+
+
+def change(table: Table, changed: Callable[[Transaction], None], what: str) -> None:
+    """Commit the changes of a transaction, and again if another program has committed meanwhile.
+
+    Raises JobFailed with the text `what` on failure; whether the table has the changes is then unknown.
+    """
+    with as_job_failed(f"table={table.name()[-1]}: {what}"):
         for _ in range(TRIES):
             table.refresh()
-            if any(properties_of(each).get(RUN) == run for each in table.snapshots()):
-                return
-            try:
+            with suppress(CommitFailedException):
                 with CachedTransaction(table) as transaction:
-                    expire(transaction, RANGES_KEPT)
-                    transaction.add_files(list(uris), {COMMIT: str(number), RUN: run}, check_duplicate_files=False)
-            except CommitFailedException:
-                continue
-            return
-    raise JobFailed(f"table={table.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+                    changed(transaction)
+                return
+        raise _outrun(table)
+
+
+def _outrun(table: Table) -> JobFailed:
+    return JobFailed(f"table={table.name()[-1]}: {TRIES} commits failed because of other programs' commits")
+
+
+def has_run(table: Table, run: str) -> bool:
+    """True if a run has committed to the table."""
+    return any(properties_of(each).get(RUN) == run for each in table.snapshots())
 
 
 def expire(transaction: Transaction, kept: int) -> None:
@@ -454,20 +470,9 @@ def write_rows(table: Table, commit: Commit) -> None:
     for each in commit.groups:
         groups.setdefault(each.partition, []).append({"group": each.group, "offset": each.offset})
     time = datetime.fromtimestamp(commit.committed_at_ms / 1000, UTC)
+    own = {"commit": commit.number, "run": commit.run, "committed_at": time}
     rows = [
-        {
-            "commit": commit.number,
-            "run": commit.run,
-            "committed_at": time,
-            "partition": each.partition,
-            "start": each.start,
-            "end": each.end,
-            "epoch": each.epoch,
-            "checksum": each.checksum,
-            "records": each.records,
-            "lost": each.lost,
-            "groups": [] if each.lost else groups.get(each.partition, []),
-        }
+        {**own, **structs.asdict(each), "groups": [] if each.lost else groups.get(each.partition, [])}
         for each in commit.ranges
     ]
     with table.io.new_output(rows_uri(table, commit.run)).create() as file:

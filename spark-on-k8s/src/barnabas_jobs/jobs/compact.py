@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io.pyarrow import parquet_file_to_data_file
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_tables import (
@@ -32,7 +31,7 @@ from barnabas_jobs.files.archive_tables import (
     newest_head,
     properties_of,
 )
-from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, TRIES, CachedTransaction, expire
+from barnabas_jobs.files.table_writer import RANGES_KEPT, SNAPSHOTS_KEPT, change, expire
 from barnabas_jobs.jobs.location import archive_at
 from barnabas_jobs.planning.archived import COMMIT, carried
 from barnabas_jobs.planning.errors import JobFailed, Refused
@@ -81,24 +80,18 @@ def replace(table: Table, old: Sequence[DataFile], new: Sequence[str], kept: int
     one of the old files, or if the outcome of the commit is unknown. The new files may then be in no snapshot, so a
     later run removes them.
     """
-    what = f"table={table.name()[-1]}: the joined files cannot be committed"
-    with as_job_failed(what):
+    with as_job_failed(f"table={table.name()[-1]}: the joined files cannot be read"):
         made = [parquet_file_to_data_file(table.io, table.metadata, uri) for uri in new]
-        for _ in range(TRIES):
-            table.refresh()
-            try:
-                with CachedTransaction(table) as transaction:
-                    expire(transaction, kept)
-                    snapshot = transaction.update_snapshot(snapshot_properties=_carried(table))
-                    with snapshot.overwrite() as change:
-                        for each in made:
-                            change.append_data_file(each)
-                        for each in old:
-                            change.delete_data_file(each)
-            except CommitFailedException:
-                continue
-            return
-    raise JobFailed(f"{what}: {TRIES} commits failed because of other programs' commits")
+
+    def overwrite(transaction: Transaction) -> None:
+        expire(transaction, kept)
+        with transaction.update_snapshot(snapshot_properties=_carried(table)).overwrite() as snapshot:
+            for each in made:
+                snapshot.append_data_file(each)
+            for each in old:
+                snapshot.delete_data_file(each)
+
+    change(table, overwrite, "the joined files cannot be committed")
 
 
 def _carried(table: Table) -> dict[str, str]:
