@@ -351,6 +351,8 @@ BATCH: Final = (
 )
 PROBLEM: Final = "problem string, suffix string, detail string"
 SCHEMA: Final = f"{PLACE}, {BATCH}, {PROBLEM}"
+PROBLEM_COLUMNS: Final = ("problem", "suffix", "position", "base_offset", "detail")
+"""The columns of the fields of `Problem`."""
 KINDS: Final = {"int": pyarrow.int32(), "long": pyarrow.int64(), "string": pyarrow.string()}
 ARROW: Final = pyarrow.schema([(name, KINDS[kind]) for name, kind in map(str.split, SCHEMA.split(","))])
 
@@ -441,19 +443,20 @@ class SegmentReader(DataSourceReader):
         of the last read are yielded.
         """
         assert isinstance(partition, SegmentTask)
-        rows = Rows(partition)
         decompress = _decompress if self._deep else None
-        problems: list[Problem] = []
-        before = _identity(partition)
+        batches, problems, before = list[Batch](), list[Problem](), _identity(partition)
         for found in _audited(partition, decompress):
             if isinstance(found, Problem):
                 problems.append(found)
-            elif rows.add(found) == ROWS:
-                yield rows.taken()
-        if rows.batches:
-            yield rows.taken()
-        if problems:
-            yield rows.of_problems(_seen_again(partition, problems, before, decompress))
+                continue
+            batches.append(found)
+            if len(batches) == ROWS:
+                yield _rows(partition, batches, Batch._fields)
+                batches = []
+        if batches:
+            yield _rows(partition, batches, Batch._fields)
+        if problems and (problems := _seen_again(partition, problems, before, decompress)):
+            yield _rows(partition, problems, PROBLEM_COLUMNS)
 
 
 def _seen_again(
@@ -461,7 +464,7 @@ def _seen_again(
 ) -> list[Problem]:
     """Read the segment again as long as its files change between two reads; return the problems of the final read.
 
-    The segment is read at most LOOKS times, including the first read, which found `problems`.
+    The segment is read at most READS_MAX times, including the first read, which found `problems`.
     """
     for _ in range(READS_MAX - 1):
         now = _identity(task)
@@ -541,44 +544,18 @@ def _snappy_bytes(data: bytes) -> int:
     return value
 
 
-class Rows:
-    """The batches of one segment that were read, but not yet passed to Spark."""
+def _rows(task: SegmentTask, found: Sequence[tuple[Any, ...]], names: Sequence[str]) -> pyarrow.RecordBatch:
+    """Return a row for each batch or problem, whose fields have these names in the rows.
 
-    def __init__(self, task: SegmentTask) -> None:
-        self._task = task
-        self.batches: list[Batch] = []
-
-    def add(self, batch: Batch) -> int:
-        """Add a batch, and return the number of batches since the last call of `taken`."""
-        self.batches.append(batch)
-        return len(self.batches)
-
-    def taken(self) -> Any:
-        """Return the added batches as an Arrow record batch, and forget them."""
-        columns = list(zip(*self.batches, strict=True))
-        self.batches = []
-        return self._filled(len(columns[0]), dict(zip(Batch._fields, columns, strict=True)))
-
-    def of_problems(self, problems: Sequence[Problem]) -> Any:
-        """Return an Arrow record batch with one row for each problem."""
-        names = {"kind": "problem", "offset": "base_offset"}
-        columns = {
-            names.get(name, name): [each[number] for each in problems] for number, name in enumerate(Problem._fields)
-        }
-        return self._filled(len(problems), columns)
-
-    def _filled(self, count: int, columns: dict[str, Any]) -> Any:
-        """Return an Arrow record batch of `count` rows with the given columns.
-
-        The batch also has the columns that identify the segment; all other columns are null.
-        """
-        replica = self._task.replica
-        place = (*replica.log_dir, *replica.partition, self._task.base_offset)
-        constant = dict(zip(("broker", "log_dir", "topic", "partition", "segment"), place, strict=True))
-        arrays = [
-            pyarrow.array(columns[field.name], field.type)
-            if field.name in columns
-            else pyarrow.repeat(pyarrow.scalar(constant.get(field.name), field.type), count)
-            for field in ARROW
-        ]
-        return pyarrow.RecordBatch.from_arrays(arrays, schema=ARROW)
+    The rows also have the columns that identify the segment; all other columns are null.
+    """
+    columns = dict(zip(names, zip(*found, strict=True), strict=True))
+    place = (*task.replica.log_dir, *task.replica.partition, task.base_offset)
+    constant = dict(zip(("broker", "log_dir", "topic", "partition", "segment"), place, strict=True))
+    arrays = [
+        pyarrow.array(columns[field.name], field.type)
+        if field.name in columns
+        else pyarrow.repeat(pyarrow.scalar(constant.get(field.name), field.type), len(found))
+        for field in ARROW
+    ]
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=ARROW)

@@ -130,11 +130,6 @@ class TableWriter:
         """The number of the next commit."""
         return self.head.number + 1 if self.head else 0
 
-    @property
-    def records(self) -> int:
-        """The number of records in the data table."""
-        return ArchivedTopic(self._tables, self.data).records
-
     def new_run(self) -> str:
         """Return a name for the next commit that no other run has."""
         return new_run(self.number, uuid.uuid4().hex[:12])

@@ -436,7 +436,7 @@ def run(
     ended_by: SignalName | None = None
     with reading(spark, options.topic):
         swept_runs = _recovered(job)
-        committed = Committed(writer.head, writer.records)
+        committed = Committed(writer.head, writer.archived().records)
         with reported(ArchiveStanding(job, committed).now):
             _commits(job, options, committed)
             if options.continuous:

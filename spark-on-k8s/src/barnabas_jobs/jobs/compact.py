@@ -100,19 +100,28 @@ def _carried(table: Table) -> dict[str, str]:
     return next((carried(each) for each in own if COMMIT in each), {})
 
 
-def join_rows(table: Table) -> int:
-    """Join the small files of a table of ranges, and return the number of files that were joined."""
-    with as_job_failed(f"table={table.name()[-1]}: the files cannot be joined"):
-        small = [each for each in data_files(table) if each.record_count * 2 <= ROWS_OF_FILE]
-        groups = [group for group in _groups(small, ROWS_OF_FILE) if len(group) > 1]
-        new = [_joined_rows(table, group) for group in groups]
+def join(
+    table: Table, records_max: int, joined: Callable[[Sequence[DataFile]], list[str]], kept: int = SNAPSHOTS_KEPT
+) -> int:
+    """Join the small files of a table, and return the number of files that were joined.
+
+    `joined` writes the records of some files to new files, which no snapshot names yet, and returns their URIs.
+    """
+    groups = files_to_join(table, records_max)
+    new = [uri for group in groups for uri in joined(group)]
     old = [each for group in groups for each in group]
     if old:
-        replace(table, old, new, RANGES_KEPT)
+        replace(table, old, new, kept)
     return len(old)
 
 
-def _joined_rows(table: Table, group: Sequence[DataFile]) -> str:
+def join_rows(table: Table) -> int:
+    """Join the small files of a table of ranges, and return the number of files that were joined."""
+    with as_job_failed(f"table={table.name()[-1]}: the files cannot be joined"):
+        return join(table, ROWS_OF_FILE, partial(_joined_rows, table), RANGES_KEPT)
+
+
+def _joined_rows(table: Table, group: Sequence[DataFile]) -> list[str]:
     parts = []
     for each in group:
         with table.io.new_input(each.file_path).open() as file:
@@ -121,7 +130,7 @@ def _joined_rows(table: Table, group: Sequence[DataFile]) -> str:
     rows = pa.concat_tables(parts).sort_by([("commit", "ascending"), ("partition", "ascending")])
     with table.io.new_output(uri).create() as file:
         pq.write_table(rows, file, compression="zstd")
-    return uri
+    return [uri]
 
 
 def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int, newest: str | None = None) -> int:
@@ -139,15 +148,13 @@ def remove_unnamed(tables: ArchiveTables, table: Table, before_ms: int, newest: 
     named = _named(table) if old else set()
     unnamed = {name for name in old if _place(f"{tables.root}/{_of_checksum(name)}") not in named}
     gone = {name for name in unnamed if newest is None or newest not in name}
+    young = set(store.sizes(f"{location}/{DATA}")) - gone if gone else set()
     depth = len(f"{location}/{DATA}/".split("/"))
-    young = (
-        {"/".join(name.split("/")[:depth]) for name in {*store.sizes(f"{location}/{DATA}")} - gone} if gone else set()
-    )
-    folders = {"/".join(name.split("/")[:depth]) for name in gone}
-    for folder in sorted(folders - young):
+    kept, folders = ({"/".join(name.split("/")[:depth]) for name in names} for names in (young, gone))
+    for folder in sorted(folders - kept):
         store.remove(folder)
     for name in sorted(gone):
-        if "/".join(name.split("/")[:depth]) in young:
+        if "/".join(name.split("/")[:depth]) in kept:
             store.remove(name)
     return len(gone)
 
@@ -239,12 +246,7 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 def _join(job: Compaction, table: Table) -> int:
     """Join the small files of a data table, and return the number of files that were joined."""
-    groups = files_to_join(table, job.records_max)
-    new = [uri for group in groups for uri in _joined(job, table, group)]
-    old = [each for group in groups for each in group]
-    if old:
-        replace(table, old, new)
-    return len(old)
+    return join(table, job.records_max, partial(_joined, job, table))
 
 
 def _joined(job: Compaction, table: Table, group: Sequence[DataFile]) -> list[str]:

@@ -20,7 +20,7 @@ class Amount(msgspec.Struct, frozen=True):
         return f"{self.done:,}" if self.total is None else f"{self.done:,} of {self.total:,}"
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class Seen(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The figures of a job at one moment: stages of all phases, and records of the present phase.
 
     A job that writes an archive also has `last_commit_ms` and `records_behind`.
@@ -33,18 +33,13 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     records_behind: int | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Progress(Seen, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The progress figures of a job, and the records per second in the present phase.
 
     A driver writes them as JSON to an annotation of its pod, with the wall-clock time of the write (`at_ms`).
     """
 
-    phase: str
-    stages: Amount
-    records: Amount
     records_per_second: int
-    last_commit_ms: int | None = None
-    records_behind: int | None = None
     at_ms: int | None = None
 
     @property
@@ -91,11 +86,4 @@ class Pace:
             self._phase, self._began_s, self._began_with = seen.phase, now_s, seen.records.done
         took_s = now_s - self._began_s
         rate = (seen.records.done - self._began_with) / took_s if took_s else 0.0
-        return Progress(
-            phase=seen.phase,
-            stages=seen.stages,
-            records=seen.records,
-            records_per_second=round(rate),
-            last_commit_ms=seen.last_commit_ms,
-            records_behind=seen.records_behind,
-        )
+        return Progress(**msgspec.structs.asdict(seen), records_per_second=round(rate))
