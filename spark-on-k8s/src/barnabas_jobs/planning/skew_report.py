@@ -146,19 +146,20 @@ def _broker_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad])
     ]
     return [
         paragraph(
-            f"The largest broker has {evenness(brokers).now:.2f} times the bytes of an average broker. Bytes of"
-            " brokers and "
-            "log dirs are the sizes of their files."
+            f"The largest broker has {evenness(brokers).now:.2f} times the bytes of an average broker. Bytes of "
+            "brokers and log dirs are the sizes of their files."
         ),
-        bars("Bytes by broker", _bars((f"broker {each.broker}", each.bytes) for each in brokers), LEGEND),
-        bars(
-            "Bytes by log dir",
-            _bars((f"{each.broker}: {each.log_dir}", each.bytes) for each in log_dirs),
-            LEGEND,
-        ),
+        *_charts(brokers, log_dirs, "bytes", ""),
         table(("broker", "rack", "replicas", "leaders", "bytes", "records per second as leader"), rows),
         table(("log dir", "replicas", "bytes", "bytes free", "total bytes of the disk"), disks),
     ]
+
+
+def _charts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], field: str, when: str) -> list[str]:
+    """Return a chart of a field of the brokers, and one of the log dirs."""
+    of_brokers = _bars((f"broker {each.broker}", getattr(each, field)) for each in brokers)
+    of_log_dirs = _bars((f"{each.broker}: {each.log_dir}", getattr(each, field)) for each in log_dirs)
+    return [bars(f"Bytes by broker{when}", of_brokers, LEGEND), bars(f"Bytes by log dir{when}", of_log_dirs, LEGEND)]
 
 
 def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], plan: Sequence[Reassigned]) -> list[str]:
@@ -179,20 +180,14 @@ def _plan_parts(brokers: Sequence[BrokerLoad], log_dirs: Sequence[LogDirLoad], p
             f"After the planned reassignment, the largest broker has {evenness(brokers).after:.2f} times the bytes of "
             "an average broker. kafka-reassign-partitions can carry out plan.json."
         ),
-        bars(
-            "Bytes by broker, after the reassignment",
-            _bars((f"broker {each.broker}", each.bytes_after) for each in brokers),
-        ),
-        bars(
-            "Bytes by log dir, after the reassignment",
-            _bars((f"{each.broker}: {each.log_dir}", each.bytes_after) for each in log_dirs),
-        ),
+        *_charts(brokers, log_dirs, "bytes_after", ", after the reassignment"),
         table(("partition", "replicas", "replicas then", "log dirs then"), rows),
     ]
 
 
 def _topic_parts(topic: TopicSkew) -> list[str]:
     even = topic.largest_over_mean
+    by_bytes = _bars((f"partition {each.partition}", each.bytes) for each in topic.partitions)
     by_records = _bars(((f"partition {each.partition}", each.records) for each in topic.partitions), "{:,}".format)
     hot = [
         Bar("(no key)" if each.key is None else each.key, each.records, f"{each.records:,} ({each.share:.1%})")
@@ -205,11 +200,7 @@ def _topic_parts(topic: TopicSkew) -> list[str]:
             f"The largest partition has {even.bytes:.2f} times the bytes and {even.records:.2f} times the records of "
             "an average partition. Bytes are those of keys, values and headers, before compression."
         ),
-        bars(
-            "Bytes by partition",
-            _bars((f"partition {each.partition}", each.bytes) for each in topic.partitions),
-            LEGEND,
-        ),
+        bars("Bytes by partition", by_bytes, LEGEND),
         bars("Records by partition", by_records, LEGEND),
         bars("Keys with the most records", hot),
         "<h2>Partitions</h2>",

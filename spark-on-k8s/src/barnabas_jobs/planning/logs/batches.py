@@ -232,9 +232,8 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     left = extent.size_bytes - position
     head = window.at(position, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
-        return _torn(
-            position, extent, next_offset, f"{left} bytes are left, but a batch header has {HEADER_BYTES} bytes"
-        )
+        detail = f"{left} bytes are left, but a batch header has {HEADER_BYTES} bytes"
+        return _torn(position, extent, next_offset, detail)
     base_offset, length, epoch, magic, crc, attributes, delta, _, max_timestamp_ms, producer_id, _, _, records = (
         HEADER.unpack(head)
     )
@@ -251,21 +250,8 @@ def _batch_at(window: Window, position: int, extent: SegmentExtent, next_offset:
     data = window.at(position, size_bytes) if size_bytes <= left else b""
     if len(data) < size_bytes:
         return _torn(position, extent, next_offset, f"the batch has {size_bytes} bytes, but {left} bytes are left")
-    computed_crc = crc32c(data[CRC_START:])
-    last_offset = base_offset + delta
-    return Batch(
-        position,
-        base_offset,
-        last_offset,
-        epoch,
-        size_bytes,
-        crc,
-        computed_crc,
-        attributes,
-        max_timestamp_ms,
-        records,
-        producer_id,
-    )
+    place = (position, base_offset, base_offset + delta, epoch, size_bytes)
+    return Batch(*place, crc, crc32c(data[CRC_START:]), attributes, max_timestamp_ms, records, producer_id)
 
 
 def _torn(position: int, extent: SegmentExtent, next_offset: int, detail: str) -> Problem:
@@ -295,17 +281,11 @@ def _wrong_with(batch: Batch, next_offset: int, epoch: int, *, has_gaps: bool) -
     if offset < next_offset:
         yield Problem(OFFSETS_GO_BACK, LOG, batch.position, offset, f"the base offset should be {next_offset} or more")
     if offset > next_offset and not has_gaps:
-        yield Problem(
-            OFFSET_GAP, LOG, batch.position, offset, f"{offset - next_offset} offsets are missing from {next_offset} on"
-        )
+        detail = f"{offset - next_offset} offsets are missing from {next_offset} on"
+        yield Problem(OFFSET_GAP, LOG, batch.position, offset, detail)
     if batch.epoch < epoch:
-        yield Problem(
-            EPOCH_GOES_BACK,
-            LOG,
-            batch.position,
-            offset,
-            f"the leader epoch {batch.epoch} is lower than epoch {epoch} of the previous batch",
-        )
+        detail = f"the leader epoch {batch.epoch} is lower than epoch {epoch} of the previous batch"
+        yield Problem(EPOCH_GOES_BACK, LOG, batch.position, offset, detail)
 
 
 CODECS: Final = ("", "gzip", "snappy", "lz4", "zstd")

@@ -118,68 +118,55 @@ def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
 
 def _with_size(data: bytes, kind: struct.Struct, found: Iterator[Wrong]) -> Iterator[Wrong]:
     if len(data) % kind.size:
-        yield (
-            len(data) // kind.size * kind.size,
-            None,
-            f"the size of {len(data)} bytes is not a multiple of {kind.size}",
-        )
+        whole = len(data) // kind.size * kind.size
+        yield whole, None, f"the size of {len(data)} bytes is not a multiple of {kind.size}"
     yield from found
 
 
 def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
-    before: Entry | None = None
-    for entry in listed:
-        place, relative, position = entry
-        offset = base_offset + relative
-        number = bisect_right(batches.positions, position) - 1
-        if before is not None and (relative <= before.first or position <= before.second):
-            yield (
-                place,
-                offset,
-                (
-                    f"the index entries are not in ascending order: offset {offset} at byte {position} comes after "
-                    f"offset {base_offset + before.first} at byte {before.second}"
-                ),
-            )
-        elif position >= batches.end_position or offset > batches.last_offset:
-            end = f"the segment ends with offset {batches.last_offset} at byte {batches.end_position}"
-            yield place, offset, f"the index entry points to offset {offset} at byte {position} of the log, but {end}"
-        elif number < 0 or batches.positions[number] != position:
-            yield place, offset, f"the index entry points to byte {position} of the log, but no batch begins there"
-        elif offset < batches.base_offsets[number]:
-            yield (
-                place,
-                offset,
-                (
-                    f"offset {offset} is below the batch at byte {position}, whose base offset is"
-                    f" {batches.base_offsets[number]}"
-                ),
-            )
-        before = entry
+    for before, entry in zip((None, *listed), listed, strict=False):
+        if wrong := _wrong_offset(before, entry, base_offset, batches):
+            yield entry.place, base_offset + entry.first, wrong
+
+
+def _wrong_offset(before: Entry | None, entry: Entry, base_offset: int, batches: BatchPlaces) -> str | None:
+    _, relative, position = entry
+    offset, number = base_offset + relative, bisect_right(batches.positions, position) - 1
+    if before is not None and (relative <= before.first or position <= before.second):
+        return (
+            f"the index entries are not in ascending order: offset {offset} at byte {position} comes after "
+            f"offset {base_offset + before.first} at byte {before.second}"
+        )
+    if position >= batches.end_position or offset > batches.last_offset:
+        end = f"the segment ends with offset {batches.last_offset} at byte {batches.end_position}"
+        return f"the index entry points to offset {offset} at byte {position} of the log, but {end}"
+    if number < 0 or batches.positions[number] != position:
+        return f"the index entry points to byte {position} of the log, but no batch begins there"
+    if offset < (first := batches.base_offsets[number]):
+        return f"offset {offset} is below the batch at byte {position}, whose base offset is {first}"
+    return None
 
 
 def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
-    before: Entry | None = None
-    for entry in listed:
-        place, timestamp_ms, relative = entry
-        offset = base_offset + relative
-        number = bisect_right(batches.base_offsets, offset) - 1
-        if before is not None and (timestamp_ms <= before.first or relative < before.second):
-            detail = (
-                f"the index entries are not in ascending order: time {timestamp_ms} at offset {offset} comes after "
-                f"time {before.first} at offset {base_offset + before.second}"
-            )
-            yield place, offset, detail
-        elif relative < 0 or offset > batches.last_offset:
-            yield place, offset, f"offset {offset} is beyond the segment, which ends with offset {batches.last_offset}"
-        elif number >= 0 and batches.timestamps_ms[number] != timestamp_ms:
-            largest_ms = batches.timestamps_ms[number]
-            yield (
-                place,
-                offset,
-                f"time {timestamp_ms} is wrong; the largest timestamp up to offset {offset} is {largest_ms}",
-            )
-        before = entry
+    for before, entry in zip((None, *listed), listed, strict=False):
+        if wrong := _wrong_time(before, entry, base_offset, batches):
+            yield entry.place, base_offset + entry.second, wrong
+
+
+def _wrong_time(before: Entry | None, entry: Entry, base_offset: int, batches: BatchPlaces) -> str | None:
+    _, timestamp_ms, relative = entry
+    offset = base_offset + relative
+    number = bisect_right(batches.base_offsets, offset) - 1
+    if before is not None and (timestamp_ms <= before.first or relative < before.second):
+        return (
+            f"the index entries are not in ascending order: time {timestamp_ms} at offset {offset} comes after "
+            f"time {before.first} at offset {base_offset + before.second}"
+        )
+    if relative < 0 or offset > batches.last_offset:
+        return f"offset {offset} is beyond the segment, which ends with offset {batches.last_offset}"
+    if number >= 0 and (largest_ms := batches.timestamps_ms[number]) != timestamp_ms:
+        return f"time {timestamp_ms} is wrong; the largest timestamp up to offset {offset} is {largest_ms}"
+    return None
 
 
 TRANSACTIONAL_BIT: Final = 0x10
@@ -247,11 +234,8 @@ class SegmentTransactions:
             listed.add(last)
         for offset, abort in self._aborts.items():
             if abort.is_whole and offset not in listed and not is_active:
-                yield (
-                    whole,
-                    offset,
-                    f"the transaction index lacks producer {abort.producer_id}'s abort marker at offset {offset}",
-                )
+                wrong = f"the transaction index lacks producer {abort.producer_id}'s abort marker at offset {offset}"
+                yield whole, offset, wrong
 
     def _wrong_entry(self, version: int, producer_id: int, first: int, last: int, stable: int) -> str | None:
         abort = self._aborts.get(last)
