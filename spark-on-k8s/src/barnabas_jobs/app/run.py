@@ -25,9 +25,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
-from rich.text import Text
 
 from barnabas_jobs.app.connector import session
 from barnabas_jobs.credentials import for_executors
@@ -204,25 +203,14 @@ class LinesPage:
             print(progress, file=self._stream, flush=True)
 
 
-class Field(ProgressColumn):
-    """A column of the progress bars that shows one field of a task, such as `amount`, as text."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
-
-    def render(self, task: Task) -> Text:
-        """Return the text that this column shows beside the bar of `task`."""
-        return Text(str(task.fields.get(self._name, "")), style="cyan")
-
-
 class BarsPage:
     """A display with one bar for each phase, which counts records, and one bar for all Spark stages together."""
 
     def __init__(self, console: Console) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Field("amount"), Field("pace"))
+        fields = (TextColumn(f"{{task.fields[{name}]}}", style="cyan") for name in ("amount", "pace"))
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *fields)
         self._bars = Bars(*columns, console=console, transient=False)
-        self._stages = self._bars.add_task("stages", total=None, amount="")
+        self._stages = self._bars.add_task("stages", total=None, amount="", pace="")
         self._phases: dict[str, TaskID] = {}
         self._bars.start()
 
@@ -232,7 +220,7 @@ class BarsPage:
         If `last` is true, stop the display.
         """
         if progress.phase not in self._phases:
-            self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None)
+            self._phases[progress.phase] = self._bars.add_task(progress.phase, total=None, amount="", pace="")
         self._show(self._phases[progress.phase], progress.records, _pace(progress))
         self._show(self._stages, progress.stages, "")
         if last:

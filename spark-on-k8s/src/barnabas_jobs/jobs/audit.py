@@ -356,17 +356,8 @@ def _beside_logs(log_dirs: Sequence[LogDir], options: Options) -> Iterator[Findi
 
 
 def _of_log_dir(kind: str, stray: Stray) -> Finding:
-    return Finding(
-        kind=kind,
-        broker=stray.log_dir.broker,
-        log_dir=stray.log_dir.path,
-        topic=None,
-        partition=None,
-        file=stray.path,
-        position=None,
-        offset=None,
-        detail=stray.detail,
-    )
+    broker, log_dir = stray.log_dir
+    return Finding(kind=kind, broker=broker, log_dir=log_dir, file=stray.path, detail=stray.detail)
 
 
 class Comparison(NamedTuple):

@@ -108,8 +108,9 @@ class SchemaRegistry:
                 continue
             if status == 200:
                 return body
-            problem = f"status {status}{_message(body)}"
-            if status == 404 and _code(body) == SUBJECT_NOT_FOUND:
+            answer = _problem(body)
+            problem = f"status {status}{f' ({answer.message[:200]})' if answer.message else ''}"
+            if status == 404 and answer.error_code == SUBJECT_NOT_FOUND:
                 return None
             if status < 500 and status != 429:
                 raise Refused(f"{self}: {path} was answered with {problem}; check address, user and rights")
@@ -138,15 +139,6 @@ class SchemaRegistry:
             return answer.status, body
         finally:
             connection.close()
-
-
-def _code(body: bytes) -> int:
-    return _problem(body).error_code
-
-
-def _message(body: bytes) -> str:
-    message = _problem(body).message
-    return f" ({message[:200]})" if message else ""
 
 
 def _problem(body: bytes) -> _Problem:

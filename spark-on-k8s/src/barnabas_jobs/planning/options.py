@@ -4,7 +4,7 @@ Errors name the option, its value and what is allowed.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
@@ -237,31 +237,29 @@ def allowed(kind: Any) -> str:
 
 def _extra(described: inspect.Type, name: str) -> str | None:
     """Return a text in the `msgspec.Meta` of a type, such as `description`, or None if there is none."""
-    while isinstance(described, inspect.Metadata | inspect.UnionType):
-        if isinstance(described, inspect.UnionType):
-            described = described.types[0]
-            continue
-        text = (described.extra_json_schema or {}).get(name)
-        if text:
-            return str(text)
-        described = described.type
-    return None
+    known = (each.extra_json_schema for each in _layers(described) if isinstance(each, inspect.Metadata))
+    return next((str(each[name]) for each in known if each and each.get(name)), None)
 
 
 def _number(described: inspect.Type) -> str:
-    while isinstance(described, inspect.Metadata):
-        described = described.type
-    if isinstance(described, inspect.IntType):
-        return "a whole number" if described.ge is None else f"a whole number, {described.ge} or more"
+    *_, inner = _layers(described)
+    if isinstance(inner, inspect.IntType):
+        return "a whole number" if inner.ge is None else f"a whole number, {inner.ge} or more"
     return "text"
 
 
 def _described(kind: Any) -> inspect.Type:
     """Return the type without annotations and `| None`."""
-    described = inspect.type_info(kind)
+    *_, inner = _layers(inspect.type_info(kind))
+    return inner
+
+
+def _layers(described: inspect.Type) -> Iterator[inspect.Type]:
+    """Yield the type, and those that are left without its annotations and `| None`, one after the other."""
+    yield described
     while isinstance(described, inspect.Metadata | inspect.UnionType):
         described = described.type if isinstance(described, inspect.Metadata) else described.types[0]
-    return described
+        yield described
 
 
 BYTES_MAX: Final = 4096

@@ -19,6 +19,7 @@ MORE_MEMORY: Final = (
     "set --conf spark.driver.memory=4g, or spark.executor.memory if executors run elsewhere; records of "
     "tens of megabytes need gigabytes of memory"
 )
+FILE: Final = "a data file of the archive cannot be read; restore the file that Spark names from a backup"
 KNOWN: Final[Sequence[tuple[str, str]]] = (
     ("No space left on device", "the disk is full (No space left on device); free some space, and run the job again"),
     ("OutOfMemoryError", f"Java has too little memory; {MORE_MEMORY}"),
@@ -34,11 +35,8 @@ KNOWN: Final[Sequence[tuple[str, str]]] = (
         "does not fit the schema",
         "a value does not fit the schema; on_mismatch=keep archives such records with null in the column json",
     ),
-    ("FAILED_READ_FILE", "a data file of the archive cannot be read; restore the file that Spark names from a backup"),
-    (
-        "is not a Parquet file",
-        "a data file of the archive cannot be read; restore the file that Spark names from a backup",
-    ),
+    ("FAILED_READ_FILE", FILE),
+    ("is not a Parquet file", FILE),
     ("Failed to find data source: kafka", "the session has no Kafka connector; see `barnabas jobs fetch-jars`"),
 )
 OURS: Final = re.compile(r"^barnabas_jobs\.[\w.]+: (.+)$", re.MULTILINE)

@@ -124,11 +124,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     broker: int
     log_dir: str
-    topic: str | None
-    partition: int | None
+    topic: str | None = None
+    partition: int | None = None
     file: str
-    position: int | None
-    offset: int | None
+    position: int | None = None
+    offset: int | None = None
     detail: str
 
 
