@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import importlib.metadata
 import os
 import signal
 import sys
@@ -89,7 +88,9 @@ def main() -> int:
     """Run the subcommand of the first argument, and return its exit code; 2 for an unknown name or missing packages."""
     arguments = sys.argv[1:]
     if arguments == ["--version"]:
-        print(f"barnabas {importlib.metadata.version('barnabas')}")
+        from importlib.metadata import version  # It takes 2 MB and a tenth of a broker's start.
+
+        print(f"barnabas {version('barnabas')}")
         return 0
     if arguments[:1] in (["--help"], ["-h"]):
         print(usage())

@@ -8,13 +8,36 @@ too.
 """
 
 import struct
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import IntEnum
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas_core.errors import ApiError, ErrorCode
+
+Checksum = Callable[[bytes | bytearray | memoryview], int]
+
+
+def extension_of_crc32c() -> Checksum:
+    """Return CRC-32C from the C extension of the package crc32c, which is imported without the rest of the package.
+
+    The package imports a command with options and importlib.metadata with email and zipfile, which take a tenth of the
+    start and 2 MB. A package without such an extension is imported as a whole.
+    """
+    package = find_spec("crc32c")
+    extension = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
+    if extension is None or extension.loader is None:
+        from crc32c import crc32c as of_package
+
+        return of_package
+    module = module_from_spec(extension)
+    extension.loader.exec_module(module)
+    of_extension: Checksum = module.crc32c
+    return of_extension
+
+
+crc32c: Final = extension_of_crc32c()
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _unpack_header: Final = HEADER.unpack_from

@@ -16,9 +16,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from barnabas_broker.storage.disk.files import FileSystem
+from barnabas_broker.wire.record_batch import crc32c
 from barnabas_core import kafka_uuid
 from barnabas_core.topic_partition import LEADER_EPOCH_MAX, TopicPartition
 
