@@ -1,10 +1,10 @@
 """A log that counts as complete after a power cut has all acknowledged records, after any settings and truncations."""
 
-from dataclasses import replace
 from random import Random
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_broker.storage.disk.checkpoints import LastIncarnation
 from barnabas_broker.storage.disk.files import OpenFiles, Trash

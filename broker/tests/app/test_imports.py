@@ -3,9 +3,23 @@
 import subprocess
 import sys
 
-ABSENT = ("aiohttp", "cramjam", "cryptography", "difflib", "h11", "jwt", "re2", "ruamel")
+ABSENT = (
+    "aiohttp",
+    "cramjam",
+    "cryptography",
+    "dataclasses",
+    "difflib",
+    "email",
+    "h11",
+    "importlib.metadata",
+    "jwt",
+    "re2",
+    "ruamel",
+    "zipfile",
+)
 LOADED = """
 import sys
+import barnabas.__main__
 import barnabas_broker.app.broker
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, message_handler
 for key in MESSAGE_HANDLERS:

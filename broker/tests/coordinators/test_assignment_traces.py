@@ -1,8 +1,7 @@
 """Traces of requests and responses: how members of a group get their assignments."""
 
-from dataclasses import replace
-
 from group_script import AT_ONCE, check
+from msgspec.structs import replace
 
 
 def test_a_second_join_or_sync_of_a_member_fails_the_first() -> None:

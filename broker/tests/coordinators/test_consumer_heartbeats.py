@@ -1,11 +1,11 @@
 """ConsumerGroupHeartbeat: who joins, goes on, leaves and is fenced, and what the group's epochs do (KIP-848)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from consumer_world import GROUP, Consumer, group_of, numbers, settle
 from coordinator_world import Client, World
+from msgspec.structs import replace
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.group import ModernState

@@ -1,12 +1,12 @@
 """Offsets of consumer groups of KIP-848: whose commits count, what is removed, and what other APIs say about groups."""
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from consumer_world import GROUP, Consumer, group_of, settle
 from coordinator_world import World
+from msgspec.structs import replace
 
 from barnabas_broker.coordinators.groups.messages import CommitRequest, CommittedOffset
 from barnabas_broker.metadata.model import TombstoneDocument

@@ -1,10 +1,9 @@
 """F40, F41, F46-F49: the coordinator over a simulated log and clock."""
 
-from dataclasses import replace
-
 import pytest
 from coordinator_world import Client, World, stable
 from group_script import AT_ONCE, subscription
+from msgspec.structs import replace
 
 from barnabas_broker.coordinators.groups import rebalance
 from barnabas_broker.coordinators.groups.group import GroupState

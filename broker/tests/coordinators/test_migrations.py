@@ -2,13 +2,13 @@
 
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from consumer_world import GROUP, Consumer, group_of, settle
 from coordinator_world import Client, World
 from group_script import subscription
+from msgspec.structs import replace
 
 from barnabas_broker.coordinators.groups.classic_members import assignment
 from barnabas_broker.coordinators.groups.group import GroupState

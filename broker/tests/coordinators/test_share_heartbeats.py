@@ -1,10 +1,10 @@
 """Share groups by ShareGroupHeartbeat (KIP-932): members join, share partitions, go on, are fenced and leave."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from coordinator_world import Client, World
+from msgspec.structs import replace
 from share_world import GROUP, Worker, group_of
 
 from barnabas_broker.coordinators.modern.group import ModernState

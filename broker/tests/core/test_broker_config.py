@@ -267,8 +267,14 @@ def test_connection_limits_of_single_addresses_are_parsed() -> None:
     assert config.max_connections_per_ip_overrides == {"127.0.0.1": 5, "::1": 7}
 
 
+def test_a_broker_config_shows_no_settings_that_may_be_passwords() -> None:
+    shown = repr(parse_broker_config({"ssl.key.password": "s3cret", "node.id": "7"}))
+    assert "broker_id=7" in shown
+    assert "s3cret" not in shown
+
+
 def test_every_attribute_of_a_broker_config_is_a_setting() -> None:
     config = parse_broker_config({})
     special = {"broker_id", "listeners", "originals", "cluster_overrides", "broker_overrides", "values"}
-    for name in set(BrokerConfig.__slots__) - special:
+    for name in set(BrokerConfig.__struct_fields__) - special:
         config.value(name.replace("_", "."))

@@ -2,11 +2,11 @@
 
 import csv
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import fields
 
 import barnabas_broker
 from barnabas_core.config.broker_config import BrokerConfig

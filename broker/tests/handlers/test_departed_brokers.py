@@ -39,7 +39,7 @@ class World:
             endpoint = Endpoint("PLAINTEXT", "localhost", 9000 + broker)
             self.put(broker_key(broker), BrokerRegistration(broker, UUID(int=broker), (endpoint,)))
         timers = ManualTimers(self.clock)
-        environment: Any = HandlerEnvironment.__new__(HandlerEnvironment)
+        environment: Any = HandlerEnvironment(**dict.fromkeys(HandlerEnvironment.__struct_fields__, cast("Any", None)))
         environment.broker_id, environment.image, environment.clock = ALIVE, self.image, self.clock
         environment.config = SimpleNamespace(auto_create_topics_enable=False)
         environment.authorizer = None

@@ -1,7 +1,5 @@
 """Changes of configs and of features are accepted or refused by a view of the cluster."""
 
-import dataclasses
-
 import msgspec
 import pytest
 from decision_samples import a_cluster, a_topic, create, registration
@@ -145,7 +143,7 @@ def test_replacing_configs_removes_those_that_are_not_named() -> None:
 
 def overridden(view: ClusterView, **overrides: dict[str, str]) -> ClusterView:
     """Return the view with overrides: `of_all` for all brokers, `of_0` for broker 0."""
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         view, overrides={name.removeprefix("of_").replace("all", ""): each for name, each in overrides.items()}
     )
 
@@ -185,7 +183,7 @@ def test_a_name_that_is_no_setting_is_stored_without_effect_as_by_kafka(broker: 
     shown = next(each for each in describe_broker(usable.config) if each.name == "of.another.product")
     assert (shown.value, shown.type, shown.sensitive, shown.read_only) == (None, ConfigType.UNKNOWN, True, True)
     assert [each.value for each in shown.synonyms] == [None]
-    stored = dataclasses.replace(view, overrides={broker: configs})
+    stored = msgspec.structs.replace(view, overrides={broker: configs})
     assert decide_alter_broker(stored, broker, [ConfigChange("of.another.product", DELETE, None)]) == {}
 
 
@@ -218,7 +216,7 @@ def test_a_broker_config_that_contradicts_a_topic_config_is_refused(broker: str)
 
 
 def test_a_config_of_all_brokers_must_not_contradict_topics_despite_other_overrides() -> None:
-    view = dataclasses.replace(
+    view = msgspec.structs.replace(
         a_cluster(2, a_topic("flights", configs=LAGGING)), overrides={"1": {"log.cleaner.min.compaction.lag.ms": "5"}}
     )
     decide_alter_broker(view, "", [ConfigChange(MAX_LAG, SET, "70000")])
@@ -231,7 +229,7 @@ def test_an_invalid_config_of_all_brokers_is_refused_although_one_broker_overrid
     for change in (ConfigChange("log.retention.ms", SET, "-7"), ConfigChange(MAX_LAG, SET, "0")):
         with pytest.raises(ApiError, match=f"{change.name}={change.value}: must be"):
             decide_alter_broker(view, "", [change])
-    with_topic = dataclasses.replace(view, topics=a_cluster(1, a_topic("flights", configs=LAGGING)).topics)
+    with_topic = msgspec.structs.replace(view, topics=a_cluster(1, a_topic("flights", configs=LAGGING)).topics)
     with pytest.raises(ApiError, match="topic flights"):
         decide_alter_broker(with_topic, "", [ConfigChange(MAX_LAG, SET, "1000")])
 
@@ -257,7 +255,7 @@ def test_a_topic_config_must_not_contradict_the_config_of_all_brokers() -> None:
 
 
 def test_a_topic_config_must_not_contradict_the_config_of_any_broker() -> None:
-    view = dataclasses.replace(a_cluster(2, a_topic("flights")), overrides={"1": {MAX_LAG: "1000"}})
+    view = msgspec.structs.replace(a_cluster(2, a_topic("flights")), overrides={"1": {MAX_LAG: "1000"}})
     change = [ConfigChange("min.compaction.lag.ms", SET, "60000")]
     with pytest.raises(ApiError, match=r"must be at most max\.compaction\.lag\.ms=1000"):
         decide_alter_topic(view, "flights", change)

@@ -1,10 +1,10 @@
 """Decisions about elections, fencing, new incarnations and failed logs, as tables."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from partition_samples import PARTITION, TOPIC_ID, brokers, state
 
 from barnabas_broker.metadata.controller.decisions.elections import (

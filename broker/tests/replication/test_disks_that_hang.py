@@ -4,11 +4,11 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
+from msgspec.structs import replace
 from one_replica import FLIGHTS, HERE, NOW_MS, Broker, led
 
 from barnabas_broker.app.log_tasks import LogTasks

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from threading import Semaphore, current_thread, main_thread
 
 import pytest
 from fetch_world import LATENCY_S, World, WorldBroker
+from msgspec.structs import replace
 from one_replica import FLIGHTS, HERE, Broker, led
 
 from barnabas_broker.app.log_tasks import LogTasks

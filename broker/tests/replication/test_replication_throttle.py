@@ -1,11 +1,11 @@
 """F13: bytes a second for replicas that are out of sync, on the leader's and on the follower's side (KIP-73)."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fetch_world import World
+from msgspec.structs import replace
 
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.replication.fetch_session import Throttle

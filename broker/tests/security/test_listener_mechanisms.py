@@ -1,9 +1,9 @@
 """A listener's settings become its mechanisms, or errors that name the setting and no secret."""
 
-from dataclasses import replace
 from unittest.mock import AsyncMock
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_broker.security.sasl.listener_mechanisms import OAuthSettings, SaslEnvironment, listener_mechanisms
 from barnabas_broker.security.sasl.scram import Identity, ServerToken, VerifiedPlain

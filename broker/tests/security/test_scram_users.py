@@ -1,11 +1,11 @@
 """SCRAM credentials: the changes that are allowed, and how every broker of a store applies them."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_broker.app.loop_turns import SystemClock
 from barnabas_broker.handlers.users import Present, decide

@@ -1,11 +1,11 @@
 """Two valid passwords of a user: SCRAM and PLAIN accept both until the previous one ends."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from hashlib import new
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from barnabas_broker.security.sasl.listener_mechanisms import SaslEnvironment, ScramLogin, listener_mechanisms
 from barnabas_broker.security.sasl.scram import (

@@ -4,12 +4,12 @@ import asyncio
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 from fetch_world import LATENCY_S, World
 from msgspec import structs
+from msgspec.structs import replace
 from one_replica import HERE, NOW_MS, Broker, at_once, led
 from scrape import shown
 

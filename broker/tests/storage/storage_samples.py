@@ -4,10 +4,12 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from msgspec.structs import replace
 
 from barnabas_broker.storage.disk.files import FileSystem, OpenFiles, PosixFileSystem, Trash
 from barnabas_broker.storage.logs.log import Log, LogAppend
@@ -155,7 +157,7 @@ class OneLog:
         return open_log(self.environment, place, NOW_MS, on_recovered)
 
     def with_config(self, **settings: int) -> "OneLog":
-        self.config = replace(self.config, **settings)  # type: ignore[arg-type]
+        self.config = replace(self.config, **settings)
         return self
 
     def file(self, offset: int, suffix: str) -> Path:

@@ -1,10 +1,10 @@
 """The logs that have all records that were acknowledged before a power cut."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from log_manager_samples import CONFIG, TOPIC_ID, flights, started
+from msgspec.structs import replace
 from storage_samples import append, batch
 
 from barnabas_broker.storage.disk.checkpoints import decode_offsets

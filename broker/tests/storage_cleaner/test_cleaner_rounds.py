@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,7 @@ from uuid import UUID
 import pytest
 from cleaner_samples import dirty
 from compaction_samples import PLANES, HelperHere, OneCompactedLog
+from msgspec.structs import replace
 
 from barnabas_broker.app.supervision import Supervisor
 from barnabas_broker.storage.cleaner.manager import PAUSE_MS_MAX, segments_to_rewrite

@@ -1,11 +1,11 @@
 """The records that compaction keeps and removes (F24)."""
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
+from msgspec.structs import replace
 
 from barnabas_broker.storage.helper import CleanSegments, Request
 from barnabas_broker.wire.record_batch import Codec

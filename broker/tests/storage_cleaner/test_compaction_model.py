@@ -1,13 +1,13 @@
 """Random histories of a compacted log: a reader finds exactly the records that the rules leave."""
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from compaction_samples import NOW_MS, OneCompactedLog, Pair
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
 from barnabas_broker.wire.record_batch import Codec

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from compaction_samples import COMPACT, NOW_MS, PLANES, OneCompactedLog
+from msgspec.structs import replace
 
 from barnabas_broker.storage.helper import (
     WORKER_COMMAND,

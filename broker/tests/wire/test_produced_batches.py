@@ -1,6 +1,8 @@
 """Kafka's rules for the batch that a client produces, one by one, with the error that each gives."""
 
 import struct
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from barnabas_broker.wire.record_batch import (
     assign_log_append_time,
     assign_offset,
     crc_matches,
+    extension_of_crc32c,
     parse_header,
     validate_produced,
 )
@@ -140,3 +143,15 @@ def test_log_append_time_is_written_with_a_new_crc() -> None:
     assert stored.validate_crc()
     assert {(record.timestamp, record.timestamp_type) for record in stored} == {(123_456, 1)}
     assert isinstance(parse_header(batch, 0), BatchHeader)
+
+
+def test_the_extension_alone_computes_the_checksums_of_the_package() -> None:
+    for data in (b"", b"123456789", bytearray(range(256)) * 5, memoryview(b"a view")):
+        assert extension_of_crc32c()(data) == crc32c(data)
+
+
+def test_a_package_without_an_extension_is_imported_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "crc32c.py").write_text("def crc32c(data):\n    return len(data)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "crc32c")
+    assert extension_of_crc32c()(b"four") == 4

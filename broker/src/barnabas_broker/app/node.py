@@ -35,9 +35,13 @@ from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers, Lin
 from barnabas_broker.coordinators.share_delivery.delivery import ShareDelivery
 from barnabas_broker.coordinators.share_state.persister import SharePersister
 from barnabas_broker.coordinators.transactions.coordinator import ProducerIds
-from barnabas_broker.handlers.batch_trust import BatchTrust
-from barnabas_broker.handlers.handler_environment import HandlerEnvironment, IgnoredConfig
-from barnabas_broker.handlers.large_responses import EncodedTopics, LargeResponses
+from barnabas_broker.handlers.handler_environment import (
+    ClientQuotas,
+    DepartedBrokers,
+    HandlerEnvironment,
+    IgnoredConfig,
+)
+from barnabas_broker.handlers.large_responses import LargeResponses
 from barnabas_broker.metadata.controller.controller import Controller
 from barnabas_broker.metadata.controller.deletions import Restorations, Transitions
 from barnabas_broker.metadata.controller.metadata_writer import MetadataWriter
@@ -263,9 +267,7 @@ class Node:
 
     def _wire(self, logs: LogManager) -> None:
         config, clock, timers = self.config, self._environment.clock, self._environment.timers
-        metadata_writer = MetadataWriter(
-            config.broker_id, self._store, self.image, self.current_config, self._environment.random, clock.now_ms
-        )
+        metadata_writer = self._make_writer()
         purgatory = Purgatory(timers)
         links = self._links = self._environment.make_links(self.image, self.current_config)
         self._client_drain = ClientDrain(clock, asyncio.sleep)
@@ -299,10 +301,12 @@ class Node:
             feature_users=FeatureUsers(transactions.links, self.image),
             producer_ids=world.producer_ids,
             inspector=self._environment.inspector,
-            trust=BatchTrust(),
-            encoded_topics=EncodedTopics(),
             answers=LargeResponses(clock, timers),
             metadata_answers=LargeResponses(clock, timers),
+            fetches=LargeResponses(clock, timers),
+            broker_fetches=LargeResponses(clock, timers),
+            quotas=ClientQuotas(self.image, clock, config.listeners.only_between_brokers),
+            departed=DepartedBrokers(self.image, clock, config.broker_session_timeout_ms),
             attempt=self.supervisor.attempt,
             ignored_configs=partial(ignored_configs, config.broker_id, self._dynamic, replicas.settings),
         )
@@ -319,6 +323,17 @@ class Node:
         made = make_delivery(world, DeliveryWorld(persister, purgatory, links, self.current_config, is_cached, writer))
         self._takedown.append(made.client.close)
         return made.delivery
+
+    def _make_writer(self) -> MetadataWriter:
+        environment = self._environment
+        return MetadataWriter(
+            self.config.broker_id,
+            self._store,
+            self.image,
+            self.current_config,
+            environment.random,
+            environment.clock.now_ms,
+        )
 
     def _make_hand_over(self, metadata_writer: MetadataWriter, links: Links) -> Callable[[], Awaitable[None]]:
         broker_id = self.config.broker_id

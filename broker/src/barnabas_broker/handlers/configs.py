@@ -12,10 +12,11 @@ AlterConfigs (33), v0 to v2: replaces all configs of each resource.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, error_fields
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment, check_this_broker

@@ -14,9 +14,10 @@ its results.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
+
+import msgspec
 
 from barnabas_broker.handlers.channel import Channel, Client, GiveUp, TakesTurns, lacking, may_act_as_broker, rights_of
 from barnabas_broker.handlers.handler_environment import LEADER_ERRORS, HandlerEnvironment, current_leader
@@ -70,8 +71,7 @@ def _watch(environment: HandlerEnvironment, channel: Channel, request: FetchRequ
         channel.when_closed.append(report)
 
 
-@dataclass(frozen=True, slots=True)
-class _Closed:
+class _Closed(msgspec.Struct, frozen=True):
     suspect: Callable[[int, int | None], object]
     broker_id: int
     broker_epoch: int

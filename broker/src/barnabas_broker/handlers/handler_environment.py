@@ -19,9 +19,10 @@ until quotas change. Clients with the same quota share a counter: all clients of
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.runtime.peer_requests import FeatureUsers
@@ -440,8 +441,7 @@ class IgnoredConfig(NamedTuple):
     setting: str
 
 
-@dataclass(slots=True)
-class HandlerEnvironment:
+class HandlerEnvironment(msgspec.Struct):
     """The broker's objects that handlers use, such as the metadata image, the replicas and the coordinators.
 
     `config` is replaced when dynamic broker configs change; all other fields stay the same.
@@ -472,40 +472,34 @@ class HandlerEnvironment:
     feature_users: FeatureUsers
     producer_ids: ProducerIds
     inspector: BatchInspector
-    trust: BatchTrust
     attempt: Callable[[Coroutine[object, object, None]], object]
     """A function that runs a coroutine as a task and logs its exceptions."""
-    encoded_topics: EncodedTopics
     answers: LargeResponses
     metadata_answers: LargeResponses
     """The scheduler of large Metadata responses; `answers` schedules all other large responses.
 
     After a failover all clients need Metadata, so Metadata responses do not wait for other large responses.
     """
+    fetches: LargeResponses
+    """The scheduler of large Fetch requests of clients."""
+    broker_fetches: LargeResponses
+    """The scheduler of large Fetch requests of those who may act as brokers: replication waits for no other client."""
+    quotas: ClientQuotas
+    departed: DepartedBrokers
     ignored_configs: Callable[[], Iterable[IgnoredConfig]]
     """A function that returns the configs that are stored, but have no effect."""
     scram: ScramUsers | None = None
     """The SCRAM credentials; None if no listener has a SCRAM mechanism."""
     authorizer: Authorizer | None = None
     """The authorizer; None means that every client has every right."""
-    loggers: BrokerLoggers = field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
+    trust: BatchTrust = msgspec.field(default_factory=BatchTrust)
+    encoded_topics: EncodedTopics = msgspec.field(default_factory=EncodedTopics)
+    loggers: BrokerLoggers = msgspec.field(default_factory=lambda: BrokerLoggers(logging.getLogger()))
     """The loggers of the process."""
     passwords: StoredPasswords | None = None
     """The encryption of password configs; None if the broker has no store for secrets."""
     check_certificates: Callable[[BrokerConfig], Awaitable[None]] | None = None
     """A check that raises InvalidConfig if a listener cannot use the certificates of the config."""
-    fetches: LargeResponses = field(init=False)
-    """The scheduler of large Fetch requests of clients."""
-    broker_fetches: LargeResponses = field(init=False)
-    """The scheduler of large Fetch requests of those who may act as brokers: replication waits for no other client."""
-    quotas: ClientQuotas = field(init=False)
-    departed: DepartedBrokers = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.departed = DepartedBrokers(self.image, self.clock, self.config.broker_session_timeout_ms)
-        self.fetches = LargeResponses(self.clock, self.timers)
-        self.broker_fetches = LargeResponses(self.clock, self.timers)
-        self.quotas = ClientQuotas(self.image, self.clock, self.config.listeners.only_between_brokers)
 
     @property
     def controller_id(self) -> int:

@@ -22,9 +22,10 @@ error of these three is SECURITY_DISABLED.
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from barnabas_broker.handlers.channel import ANONYMOUS, AnswerInTurns, RequestContext, error_fields, stepwise
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment

@@ -14,7 +14,6 @@ them later.
 import functools
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 from uuid import UUID
@@ -384,8 +383,7 @@ def changed(wanted: Mapping[str, TopicDocument | TopicPartDocument], stored: Sto
     return [key for key in differing if key in is_new], [key for key in differing if key not in is_new]
 
 
-@dataclass(slots=True)
-class ImageChange:
+class ImageChange(msgspec.Struct):
     """The differences between two states of the image. Listeners must not change them.
 
     A topic that was deleted and created again is in both `deleted` and `created`.
@@ -394,37 +392,36 @@ class ImageChange:
     created: tuple[TopicDocument, ...] = ()
     changed: tuple[TopicDocument, ...] = ()
     deleted: tuple[TopicDocument, ...] = ()
-    brokers: set[int] = field(default_factory=set)
-    seen_alive: set[int] = field(default_factory=set)
+    brokers: set[int] = msgspec.field(default_factory=set)
+    seen_alive: set[int] = msgspec.field(default_factory=set)
     """The changed brokers that were alive (neither fenced nor shutting down) at some moment during the change.
 
     A listing of the store does not show intermediate states. After a listing, `seen_alive` therefore has all changed
     brokers.
     """
-    configs: set[str] = field(default_factory=set)
+    configs: set[str] = msgspec.field(default_factory=set)
     """The ids, as text, of brokers whose dynamic configs changed; "" stands for the defaults of all brokers."""
-    acls: set[str] = field(default_factory=set)
+    acls: set[str] = msgspec.field(default_factory=set)
     """The keys of the stored ACLs that changed."""
     controller: bool = False
     """True if a broker became the controller, even if it is the same broker as before."""
     quotas: bool = False
     """True if client quotas changed."""
-    tombstones: set[UUID] = field(default_factory=set)
+    tombstones: set[UUID] = msgspec.field(default_factory=set)
     """The ids of topics for which a tombstone, the record of their deletion, was stored."""
     lost: bool = False
     """True if the store has lost a metadata document, so that a broker has to write the document again."""
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(msgspec.Struct):
     """The objects that a batch of changes touches; `topics` has the topics as they were before the batch."""
 
-    change: ImageChange = field(default_factory=ImageChange)
+    change: ImageChange = msgspec.field(default_factory=ImageChange)
     """The differences that the batch has made so far, without the topics, which `finished` adds."""
-    topics: dict[str, TopicDocument | None] = field(default_factory=dict)
-    touched: dict[str, None] = field(default_factory=dict)
+    topics: dict[str, TopicDocument | None] = msgspec.field(default_factory=dict)
+    touched: dict[str, None] = msgspec.field(default_factory=dict)
     """The names of topics whose stored metadata or tombstone changed and has not been processed yet."""
-    touched_keys: set[str] = field(default_factory=set)
+    touched_keys: set[str] = msgspec.field(default_factory=set)
     """The keys of TopicDocuments and TopicPartDocuments that have changed and have not been processed yet."""
 
     def finished(self, topics: Mapping[str, TopicDocument]) -> ImageChange:

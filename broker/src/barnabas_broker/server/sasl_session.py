@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.handlers.large_responses import CloseConnection
 from barnabas_broker.security.sasl.scram import (
@@ -122,8 +123,7 @@ class PasswordThread:
         self._waiting.discard(network, password)
 
 
-@dataclass(slots=True, eq=False)
-class _Password:
+class _Password(msgspec.Struct, eq=False):
     """A password that the thread hashes; both fields are None once that is done or its client has gone."""
 
     compute: Callable[[], bytes] | None
@@ -177,13 +177,12 @@ class Logins:
         self._check_at_deadline()
 
 
-@dataclass(slots=True)
-class AuthenticationCounts:
+class AuthenticationCounts(msgspec.Struct):
     """The counts of successful and failed authentications and of expired sessions on one listener since the start."""
 
     succeeded_first: int = 0
     succeeded_again: int = 0
-    failures: Counter[str] = field(default_factory=lambda: Counter({TLS: 0}))
+    failures: Counter[str] = msgspec.field(default_factory=lambda: Counter({TLS: 0}))
     """The number of refused clients by mechanism."""
     expired: int = 0
 
@@ -200,8 +199,7 @@ class AuthenticationCounts:
             self.succeeded_first += 1
 
 
-@dataclass(frozen=True, slots=True)
-class SaslListener:
+class SaslListener(msgspec.Struct, frozen=True):
     """A listener whose clients authenticate by SASL."""
 
     name: str
@@ -216,7 +214,7 @@ class SaslListener:
     in_thread: InThread
     """A function that runs the slow checks of passwords."""
     logins: Logins
-    counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
+    counts: AuthenticationCounts = msgspec.field(default_factory=AuthenticationCounts)
 
     def session_end_s(self, mechanism: str, identity: Identity) -> float | None:
         """Return the monotonic time at which a session that begins now ends; None if it never ends (KIP-368)."""

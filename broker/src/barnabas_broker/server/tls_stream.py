@@ -21,8 +21,9 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.server.connection_bounds import BROKERS_MAX, NetworkQueue, Newcomers, network_of
 from barnabas_broker.wire.framing import Buffer, FileSlice
@@ -361,8 +362,7 @@ class ServerTls(NamedTuple):
     """
 
 
-@dataclass(slots=True, eq=False)
-class Handshake:
+class Handshake(msgspec.Struct, eq=False):
     """One unfinished TLS handshake.
 
     After a success `done` is called with the transport and the principal, and after a failure `failed`.

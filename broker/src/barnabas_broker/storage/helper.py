@@ -10,8 +10,9 @@ import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
+
+import msgspec
 
 from barnabas_broker.storage.segments.indexes import AbortedTransaction
 from barnabas_broker.wire.produce import RecordErrors
@@ -110,20 +111,19 @@ SIGN_OF_LIFE: Final = LENGTH.pack(0)
 """An empty frame: the helper process sends it while it works on a response, to show that it is not stuck."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionRules:
+class RetentionRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that decide which records compaction keeps."""
 
     end_offset: int
     """The offset below which the key map has all keys; records at or above this offset stay unchanged."""
     now_ms: int
     delete_retention_ms: int
-    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    last_offsets: Mapping[int, int] = msgspec.field(default_factory=dict)
     """The last offset of each active producer, by producer id.
 
     The batch with this offset stays, because its sequence is needed to detect duplicates after a restart.
     """
-    epochs: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, int] = msgspec.field(default_factory=dict)
     """The current epoch, by producer id, of each active producer that has written no batch in that epoch.
 
     Recovery reads the epoch from the producer's last transaction marker, so compaction keeps this marker.
@@ -131,8 +131,7 @@ class RetentionRules:
     unpacked_bytes_max: int
 
 
-@dataclass(slots=True)
-class FilterCounts:
+class FilterCounts(msgspec.Struct):
     """The numbers of records and of undecodable batches that compaction met while it wrote one segment."""
 
     records_read: int = 0
@@ -148,8 +147,7 @@ class SourceSegment(NamedTuple):
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapKeys:
+class MapKeys(msgspec.Struct, frozen=True, kw_only=True):
     """A request to find the newest offset of each key in [start_offset, end_offset), as far as the map has room."""
 
     directory: str
@@ -176,8 +174,7 @@ class KeysMapped(NamedTuple):
     records: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleanSegments:
+class CleanSegments(msgspec.Struct, frozen=True, kw_only=True):
     """A request to copy the records that compaction keeps from `segments` to one new segment.
 
     The helper uses the map of keys that it built for the last `MapKeys` request.
@@ -200,8 +197,7 @@ class SegmentCleaned(NamedTuple):
     counts: FilterCounts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InspectBatch:
+class InspectBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A request to check a client's batch and to compress it with the topic's codec."""
 
     batch: bytes

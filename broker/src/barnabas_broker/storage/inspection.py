@@ -6,8 +6,10 @@ For batches that are already in a log, `walk_records` in `helper` checks less.
 import logging
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from barnabas_broker.storage.helper import (
     RECORDS_BYTES_MAX,
@@ -33,14 +35,13 @@ class TooManyHeaders(Exception):
     """The error that a batch has more record headers than the caller allows."""
 
 
-@dataclass(slots=True)
-class CheckedRecords:
+class CheckedRecords(msgspec.Struct):
     """The timestamp deltas of a batch's records, and the indexes of the records without a key (`keyless`)."""
 
     headers_left: int
     """The number of headers that the batch may still have: the maximum minus the headers counted so far."""
-    timestamp_deltas: list[int] = field(default_factory=list)
-    keyless: list[int] = field(default_factory=list)
+    timestamp_deltas: list[int] = msgspec.field(default_factory=list)
+    keyless: list[int] = msgspec.field(default_factory=list)
 
 
 def check_records(

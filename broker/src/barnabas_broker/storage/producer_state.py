@@ -16,11 +16,12 @@ counts.
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from barnabas_broker.storage.disk.checkpoints import SnapshotEntry
 from barnabas_broker.storage.segments.indexes import AbortedTransaction
@@ -91,8 +92,7 @@ def _marker_offset(ended: tuple[int, int]) -> int:
     return ended[1]
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Verification:
+class Verification(msgspec.Struct, eq=False, weakref=True):
     """A request to the coordinator to verify a transaction. Each batch that waits for it holds it until the append."""
 
     epoch: int

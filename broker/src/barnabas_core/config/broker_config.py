@@ -1,8 +1,9 @@
 """The typed settings of a broker: dynamic configs override the file, and the file overrides Kafka's defaults."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from barnabas_core.config.broker_definitions import BROKER_CONFIGS, broker_definition
 from barnabas_core.config.definitions import (
@@ -39,8 +40,7 @@ _BY_TOPIC_NAME: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The broker's settings; each field has the name of its setting with `_` for `.`.
 
     Settings with synonyms are resolved: `log_retention_ms`, for example, also holds a value given in minutes or hours.
@@ -154,10 +154,14 @@ class BrokerConfig:
     min_insync_replicas: int
     unclean_leader_election_enable: bool
 
-    originals: Texts = field(repr=False)
-    cluster_overrides: Texts = field(repr=False)
-    broker_overrides: Texts = field(repr=False)
-    values: Mapping[str, Value] = field(repr=False)
+    originals: Texts
+    cluster_overrides: Texts
+    broker_overrides: Texts
+    values: Mapping[str, Value]
+
+    def __repr__(self) -> str:
+        """Return all fields but the last four, which have passwords."""
+        return f"BrokerConfig({', '.join(f'{name}={getattr(self, name)!r}' for name in _FIELDS)})"
 
     def value(self, name: str) -> Value:
         """Return the effective value of a setting of BROKER_CONFIGS."""
@@ -424,4 +428,4 @@ def _overrides(text: str) -> Mapping[str, int]:
 
 
 _SOURCES: Final = ("originals", "cluster_overrides", "broker_overrides", "values")
-_FIELDS: Final = tuple(entry.name for entry in fields(BrokerConfig) if entry.name not in _SOURCES)
+_FIELDS: Final = tuple(name for name in BrokerConfig.__struct_fields__ if name not in _SOURCES)

@@ -11,10 +11,11 @@ differently from Java.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 _BLANKS: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -226,8 +227,7 @@ class Check(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(msgspec.Struct, frozen=True):
     """A check for numbers from `low` to `high`, both inclusive, or equal to a number in `also`."""
 
     low: float
@@ -246,8 +246,7 @@ class Range:
         return (self.low <= number and (self.high is None or number <= self.high)) or number in self.also
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """A check that a text, or each entry of a list, is one of the allowed words."""
 
     words: tuple[str, ...]
@@ -263,8 +262,7 @@ class OneOf:
         return all(entry in self.words for entry in entries)
 
 
-@dataclass(frozen=True, slots=True)
-class Only:
+class Only(msgspec.Struct, frozen=True):
     """A check that allows a single value; `why` names the missing feature that other values need."""
 
     value: Value
@@ -280,8 +278,7 @@ class Only:
         return value == self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(msgspec.Struct, frozen=True):
     """A check that a text, or each entry of a list, fully matches a regular expression, which `meaning` explains."""
 
     regex: str
@@ -305,8 +302,7 @@ class Synonym(NamedTuple):
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDefinition:
+class ConfigDefinition(msgspec.Struct, frozen=True):
     """The definition of a setting; a setting without a value takes that of its first synonym that has a value."""
 
     name: str

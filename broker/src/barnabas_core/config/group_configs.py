@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from barnabas_core.config.broker_config import BrokerConfig
 from barnabas_core.config.definitions import (
@@ -139,8 +140,7 @@ GROUP_CONFIGS: Final = table(
 )
 
 
-@dataclass(slots=True)
-class MemberConfig:
+class MemberConfig(msgspec.Struct):
     """The settings that consumer groups and share groups have in common."""
 
     session_timeout_ms: int
@@ -155,7 +155,6 @@ class MemberConfig:
     """The names of the allowed assignors; the first one is that of groups whose members name none."""
 
 
-@dataclass(slots=True)
 class GroupConfig(MemberConfig):
     """The settings in effect in one consumer group (KIP-848)."""
 
@@ -164,7 +163,6 @@ class GroupConfig(MemberConfig):
     """One of bidirectional, upgrade, downgrade and disabled."""
 
 
-@dataclass(slots=True)
 class ShareGroupConfig(MemberConfig):
     """The settings in effect in one share group (KIP-932), its dead letters included."""
 

@@ -11,9 +11,11 @@ names of login modules are accepted.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from barnabas_core.config.definitions import (
     ConfigDefinition,
@@ -56,13 +58,15 @@ class SecurityProtocol(Enum):
 PROTOCOL_NAMES: Final = tuple(protocol.value for protocol in SecurityProtocol)
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSecurity:
+class ListenerSecurity(msgspec.Struct, frozen=True):
     """The security protocol and settings of a listener; `texts` has all settings of the broker, including passwords."""
 
     name: str
     protocol: SecurityProtocol
-    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    texts: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"ListenerSecurity(name={self.name!r}, protocol={self.protocol!r})"
 
     def setting(self, config: str, mechanism: str = "") -> str:
         """Return the most specific name under which `config` is set for this listener; without any, `config` itself."""
@@ -124,8 +128,7 @@ _EVERYWHERE: Final = ("0.0.0.0", "::")
 _ONE_ADDRESS: Final = "must be an address that clients can reach; 0.0.0.0 and :: only mean every interface"
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """An address of a listener; an empty `host` binds all interfaces, and port 0 binds any free port."""
 
     name: str
@@ -137,8 +140,7 @@ class Endpoint:
         return f"{self.name}://{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
+class Listeners(msgspec.Struct, frozen=True):
     """The endpoints that a broker binds and those that it advertises, with the same names in the same order."""
 
     bound: tuple[Endpoint, ...]
@@ -153,8 +155,7 @@ class Listeners:
         return self.inter_broker if len(self.bound) > 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSettings:
+class ListenerSettings(msgspec.Struct, frozen=True):
     """The values of the settings about listeners."""
 
     listeners: tuple[str, ...]
@@ -291,8 +292,7 @@ _RULE_FORM: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PrincipalRule:
+class PrincipalRule(msgspec.Struct, frozen=True):
     """A mapping rule; DEFAULT keeps the whole DN."""
 
     pattern: re.Pattern[str]
@@ -368,12 +368,14 @@ class InvalidJaas(Exception):
     """The error that a JAAS text is invalid; the message contains no value of an option."""
 
 
-@dataclass(frozen=True, slots=True)
-class JaasEntry:
+class JaasEntry(msgspec.Struct, frozen=True):
     """A login module: its family of mechanisms, and its options, whose values are secrets."""
 
     family: str
-    options: Mapping[str, str] = field(repr=False)
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"JaasEntry(family={self.family!r})"
 
     @property
     def users(self) -> Mapping[str, str]:

@@ -3,9 +3,10 @@
 `topic_configs.effective_log_config` creates the value, and `storage` reads it. The defaults are those of Kafka 4.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 LONG_MAX: Final = 2**63 - 1
 
@@ -35,8 +36,7 @@ class TimestampType(Enum):
     LOG_APPEND_TIME = "LogAppendTime"
 
 
-@dataclass(frozen=True, slots=True)
-class ThrottledReplicas:
+class ThrottledReplicas(msgspec.Struct, frozen=True):
     """The value of `leader.replication.throttled.replicas` or `follower.replication.throttled.replicas` of a topic."""
 
     all: bool = False
@@ -51,8 +51,7 @@ class ThrottledReplicas:
 NOTHING_THROTTLED: Final = ThrottledReplicas()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogConfig:
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The effective settings of a topic. A comment names the setting where the field's name is not clear enough."""
 
     segment_bytes: int = 1024**3

@@ -9,9 +9,10 @@ Group write the fields of a group and of its members. A `Step` collects replies,
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final
+
+import msgspec
 
 from barnabas_broker.coordinators.groups.messages import (
     CONSUMER_PROTOCOL_TYPE,
@@ -57,8 +58,7 @@ PREVIOUS_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 """The states from which each state may be entered. A Dead group becomes Empty again if its deletion is not stored."""
 
 
-@dataclass(slots=True)
-class JoinDeadline:
+class JoinDeadline(msgspec.Struct):
     """The time at which the join phase ends. New members extend the first join phase of an Empty group (KIP-134)."""
 
     at_ms: int
@@ -75,8 +75,7 @@ class JoinDeadline:
         self.paused_until_ms = 0
 
 
-@dataclass(slots=True, eq=False)
-class Group:
+class Group(msgspec.Struct, eq=False):
     """A classic consumer group. Each deadline is set with `expect`, so `wake_ms` is never later than any deadline."""
 
     group_type: ClassVar[str] = "classic"
@@ -88,12 +87,12 @@ class Group:
     protocol_type: str | None = None
     protocol_name: str | None = None
     leader: str | None = None
-    members: dict[str, Member] = field(default_factory=dict)
-    static_members: dict[str, str] = field(default_factory=dict)
+    members: dict[str, Member] = msgspec.field(default_factory=dict)
+    static_members: dict[str, str] = msgspec.field(default_factory=dict)
     """The member ids of static members, by group instance id."""
-    pending_joins: dict[str, int] = field(default_factory=dict)
+    pending_joins: dict[str, int] = msgspec.field(default_factory=dict)
     """The member ids that clients received but did not join with yet, with their deadlines in ms."""
-    pending_syncs: set[str] = field(default_factory=set)
+    pending_syncs: set[str] = msgspec.field(default_factory=set)
     """The members of the current generation that have not sent a SyncGroup yet."""
     join_deadline: JoinDeadline | None = None
     sync_deadline_ms: int | None = None
@@ -103,7 +102,7 @@ class Group:
     failed_stores: int = 0
     """The number of consecutive assignments that could not be stored."""
     wake_ms: int | None = None
-    protocol_counts: Counter[str] = field(default_factory=Counter)
+    protocol_counts: Counter[str] = msgspec.field(default_factory=Counter)
     """The number of members that support each protocol."""
     metadata_bytes: int = 0
     """The bytes of the metadata of all members, for all their protocols."""

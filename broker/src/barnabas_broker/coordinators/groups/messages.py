@@ -10,10 +10,10 @@ offsets (version 1 if the client chose the expiry), 3 for groups.
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, NewType
 from uuid import UUID
 
+import msgspec
 from msgspec.structs import astuple
 
 from barnabas_broker.coordinators.modern.records import MemberProtocol
@@ -336,8 +336,7 @@ class Append(NamedTuple):
     rejoin: StaticRejoin | None = None
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """One state change of a group. The inputs are the time and the settings.
 
     The outputs are replies, a record and log lines.
@@ -345,9 +344,9 @@ class Step:
 
     now: Now
     config: BrokerConfig
-    replies: list[tuple[Token, Reply]] = field(default_factory=list)
+    replies: list[tuple[Token, Reply]] = msgspec.field(default_factory=list)
     append: Append | None = None
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
 
     def reply(self, token: Token, reply: Reply) -> None:
         """Add a reply to the outputs; `token` is the id of the request that the reply answers."""
@@ -359,8 +358,7 @@ CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 _VERSION_COUNT: Final = struct.Struct(">hi")
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(msgspec.Struct, eq=False):
     """A member of a group. At most one of `awaiting_join` and `awaiting_sync` is set."""
 
     member_id: str

@@ -6,11 +6,12 @@ its tombstones are committed or have failed, so that no member joins and no clie
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from operator import is_, itemgetter
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.groups.consumer_groups import make_room
 from barnabas_broker.coordinators.groups.group import (
@@ -246,13 +247,12 @@ _WARN_AT_RETENTION_FRACTION: Final = 7
 """A warning is logged for offsets whose remaining time is at most the retention time divided by this number."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(msgspec.Struct):
     """The offsets of a group that have expired, and the number of offsets that expire soon."""
 
     now: Now
     retention_ms: int
-    expired: list[tuple[TopicPartition, CommittedOffset]] = field(default_factory=list)
+    expired: list[tuple[TopicPartition, CommittedOffset]] = msgspec.field(default_factory=list)
     expiring: int = 0
     first_at_ms: int | None = None
 

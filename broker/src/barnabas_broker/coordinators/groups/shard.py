@@ -16,11 +16,12 @@ import logging
 import struct
 from collections import ChainMap
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.groups import classic_members, membership, rebalance
 from barnabas_broker.coordinators.groups.group import Group, GroupState
@@ -224,8 +225,7 @@ class GroupEnvironment(NamedTuple):
     share: ShareEnvironment
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """The counters since the start of the broker, with the names of Kafka's group-coordinator-metrics."""
 
     offset_commits: int = 0

@@ -10,10 +10,11 @@ commits and reads of offsets are current (KIP-1251).
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.modern.assignors import Assignment
 from barnabas_broker.coordinators.modern.records import (
@@ -52,15 +53,14 @@ class ModernState(Enum):
     STABLE = "Stable"
 
 
-@dataclass(slots=True, eq=False)
-class ModernMember:
+class ModernMember(msgspec.Struct, eq=False):
     """A member of a modern group. The deadlines are not stored: they begin again when the group is loaded."""
 
     member_id: str
     metadata: MemberMetadata | None = None
     """The metadata; None while loading has not found its record yet."""
     current: Current = Current()
-    target: Assignment = field(default_factory=lambda: NOTHING)
+    target: Assignment = msgspec.field(default_factory=lambda: NOTHING)
     session_deadline_ms: int | None = None
     """The time at which the member counts as gone; None until its first heartbeat is answered."""
     rebalance_deadline_ms: int | None = None

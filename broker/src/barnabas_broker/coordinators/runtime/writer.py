@@ -11,9 +11,10 @@ record in the log with the same key has already taken effect.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from barnabas_broker.replication.record_log import KeyValue
 from barnabas_broker.wire.key_values import KeyValueSlice, Marker, NewestSlice, ProducerEpoch, TransactionalKeyValues
@@ -230,8 +231,7 @@ def name_of(record: Encodable) -> str:
     return record.name
 
 
-@dataclass(slots=True, eq=False)
-class _Write:
+class _Write(msgspec.Struct, eq=False):
     """The records of one call of `submit`, and the callback of the call.
 
     The callback is called when all records are committed, when an append fails, or after the write timeout.
@@ -249,8 +249,7 @@ class _Write:
             answer(error)
 
 
-@dataclass(slots=True, eq=False)
-class _Part(Generic[RecordT]):
+class _Part(msgspec.Struct, Generic[RecordT], eq=False):
     """A sequence of a write's records that is short enough for one batch."""
 
     write: _Write
@@ -258,8 +257,8 @@ class _Part(Generic[RecordT]):
     """The producer whose transaction contains the records, or None. Transactional records get a batch of their own."""
     is_applied: bool = False
     """True if the caller has applied the records already."""
-    records: list[RecordT] = field(default_factory=list)
-    encoded: list[KeyValue] = field(default_factory=list)
+    records: list[RecordT] = msgspec.field(default_factory=list)
+    encoded: list[KeyValue] = msgspec.field(default_factory=list)
     size_bytes: int = 0
 
 
@@ -433,8 +432,7 @@ class PartitionWriter(Generic[RecordT]):
                 callback()
 
 
-@dataclass(slots=True, eq=False)
-class _Batch:
+class _Batch(msgspec.Struct, eq=False):
     """An appended batch that is neither committed nor failed yet."""
 
     writer: PartitionWriter[Any]

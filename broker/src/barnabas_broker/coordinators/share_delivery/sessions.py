@@ -6,8 +6,9 @@ has acquired is then released.
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.topic_partition import TopicIdPartition
@@ -29,17 +30,16 @@ class SessionKey(NamedTuple):
     member_id: str
 
 
-@dataclass(slots=True, eq=False)
-class ShareSession:
+class ShareSession(msgspec.Struct, eq=False):
     """A session of a member."""
 
     key: SessionKey
     connection: Closable | None
     epoch: int = 1
     """The epoch of the next request."""
-    partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
+    partitions: dict[TopicIdPartition, None] = msgspec.field(default_factory=dict)
     """The partitions that the member fetches, in the order in which it has named them."""
-    touched: set[TopicIdPartition] = field(default_factory=set)
+    touched: set[TopicIdPartition] = msgspec.field(default_factory=set)
     """The partitions from which the member has acquired records."""
     is_closed: bool = False
 

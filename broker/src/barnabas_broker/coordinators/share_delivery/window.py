@@ -6,10 +6,12 @@ follow each other without holes.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, IntEnum, auto
 from operator import attrgetter
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 _first: Final = attrgetter("first")
 
@@ -59,8 +61,7 @@ TRANSITIONS: Final[Mapping[tuple[RecordState, Event], RecordState]] = {
 """The states after each event; an event that this table does not have in a state is a bug."""
 
 
-@dataclass(slots=True)
-class Range:
+class Range(msgspec.Struct):
     """The records from `first` to `last`, which have the same state."""
 
     first: int

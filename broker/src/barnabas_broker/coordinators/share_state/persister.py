@@ -10,10 +10,11 @@ them blocks.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PipelinedRequests
 from barnabas_broker.coordinators.runtime.shard import Runtime, RuntimeEnvironment
@@ -258,8 +259,7 @@ Outcomes = Mapping[TopicIdPartition, ShareOutcome]
 OnOutcomes = Callable[[Outcomes], object]
 
 
-@dataclass(slots=True, eq=False)
-class _Task:
+class _Task(msgspec.Struct, eq=False):
     """The request for one share-partition, until it has its outcome."""
 
     api: StateApi

@@ -10,10 +10,11 @@ state epoch, and only Read sets the leader epoch; Write is fenced by both.
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.shard import LeftOut
 from barnabas_broker.coordinators.runtime.turns import Pace
@@ -238,8 +239,7 @@ class PrunedLog(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ShareStateCounts:
+class ShareStateCounts(msgspec.Struct):
     """The number of records that requests have written since the start of the broker."""
 
     writes: int = 0

@@ -13,9 +13,10 @@ record has a transactional id, and the state of its last transaction, in Kafka's
 import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
@@ -94,8 +95,7 @@ class Transaction(NamedTuple):
         return self._replace(state=state, updated_ms=now_ms, **changes)
 
 
-@dataclass(slots=True)
-class TransactionCounts:
+class TransactionCounts(msgspec.Struct):
     """The counters of committed transactions, of aborted transactions, and of markers that partition leaders refused.
 
     A transaction is counted when its completion is stored.
@@ -103,7 +103,7 @@ class TransactionCounts:
 
     committed: int = 0
     aborted: int = 0
-    refused_markers: Counter[ErrorCode] = field(default_factory=Counter)
+    refused_markers: Counter[ErrorCode] = msgspec.field(default_factory=Counter)
     """The number of markers that a partition leader refused with a final error, by error code."""
 
 

@@ -6,8 +6,9 @@ for a producer is in flight, further partitions of the same producer wait, and t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment
 from barnabas_broker.coordinators.transactions.coordinator import TransactionCoordinator
@@ -42,8 +43,7 @@ class _Question(NamedTuple):
     adds: bool
 
 
-@dataclass(slots=True, eq=False)
-class _Asked:
+class _Asked(msgspec.Struct, eq=False):
     """The partitions to verify or add at the coordinator, with the future that receives their error codes."""
 
     question: _Question

@@ -29,9 +29,10 @@ backup, and the image may be seconds behind the metadata store. Only a tombstone
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PeerRequests
 from barnabas_broker.coordinators.transactions.decisions import TransactionCounts
@@ -288,8 +289,7 @@ MarkerCodes = Mapping[tuple[int, TopicPartition], ErrorCode]
 """The error codes of a response, by producer id and partition."""
 
 
-@dataclass(slots=True, eq=False)
-class Ending:
+class Ending(msgspec.Struct, eq=False):
     """A transaction whose markers are being sent."""
 
     marker: Marker

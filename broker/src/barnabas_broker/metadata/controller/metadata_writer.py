@@ -7,7 +7,6 @@ broker's image holds the change, so that a client sees its own changes in later 
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -155,7 +154,7 @@ class MetadataWriter(PartitionStateWriter):
             view = self._view()
             if validate_only:
                 # A validation writes nothing, so add the topics that earlier calls of `decide` would have created.
-                view = replace(view, topics={**view.topics, **created})
+                view = msgspec.structs.replace(view, topics={**view.topics, **created})
             new = decide_create_topics(view, wanted, self._random) | refusals(self._image, names)
             created.update({name: topic for name, topic in new.items() if isinstance(topic, TopicDocument)})
             return {n: t if isinstance(t, ApiError) else Planned(topic_key(n), t) for n, t in new.items()}
@@ -198,7 +197,7 @@ class MetadataWriter(PartitionStateWriter):
         def decide(topic: str | UUID) -> Planned:
             view, incomplete = self._view(), self._image.incomplete
             names = {head.topic_id: name for name, head in incomplete.items()}
-            whole = replace(view, topics={**incomplete, **view.topics}) if incomplete else view
+            whole = msgspec.structs.replace(view, topics={**incomplete, **view.topics}) if incomplete else view
             document = decide_delete_topic(whole, topic, lambda each: self._image.topic_name(each) or names.get(each))
             found[topic] = document
             return Planned(tombstone_key(document.topic_id), tombstone_of(document, self._now_ms()))

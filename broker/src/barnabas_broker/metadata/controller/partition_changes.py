@@ -7,7 +7,6 @@ these changes.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -105,7 +104,7 @@ class PartitionChanges:
             if not rules.unclean and any(map(rules.is_alive, state.isr)):
                 return rules  # The log ends of most partitions need not be decoded.
             replicas = state.replicas
-            return replace(rules, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
+            return msgspec.structs.replace(rules, log_ends=known_ends.of_replicas(topic.topic_id, number, replicas))
 
         return at
 
@@ -298,7 +297,7 @@ class PartitionStateWriter:
         def decide(which: TopicPartition, topic: TopicDocument, rules: Rules) -> PartitionState:
             state = topic.partitions[which.partition]
             ends = known_ends.of_incarnations(topic.topic_id, which.partition, state.replicas)
-            return overtake(state, ahead[which], replace(rules, log_ends=ends))
+            return overtake(state, ahead[which], msgspec.structs.replace(rules, log_ends=ends))
 
         what = "has an older leader epoch than the log, and could not be changed"
         _log_failures(await self.partitions.change(ahead, decide), what)
@@ -344,7 +343,7 @@ class PartitionStateWriter:
             state = topic.partitions[which.partition]
             if election is ElectionType.UNCLEAN:
                 ends = known_ends.of_replicas(topic.topic_id, which.partition, state.replicas)
-                rules = replace(rules, log_ends=ends)
+                rules = msgspec.structs.replace(rules, log_ends=ends)
             return decide_election(state, election, rules)
 
         wanted = self._all_partitions() if partitions is None else partitions

@@ -14,7 +14,6 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -154,8 +153,7 @@ log = logging.getLogger(__name__)
 ImageListener = Callable[[ImageChange], object]
 
 
-@dataclass(slots=True)
-class _Stored:
+class _Stored(msgspec.Struct):
     """The decoded value of a key in the metadata store (None if unreadable), its version, and a hash of its text."""
 
     document: AnyDocument | None

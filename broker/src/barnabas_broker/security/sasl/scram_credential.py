@@ -7,13 +7,13 @@ import logging
 from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import new, pbkdf2_hmac, sha256
 from hmac import compare_digest, digest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from barnabas_broker.metadata.store.metadata_store import HistoryCompacted, Secrets, SecretStore, StoreUnavailable
 from barnabas_core.clock import Cancellable, Clock, Timers
@@ -45,12 +45,14 @@ SCRAM_HASHES: Final[Mapping[str, ScramHash]] = {
 BY_NUMBER: Final = {each.number: each for each in SCRAM_HASHES.values()}
 
 
-@dataclass(frozen=True, slots=True)
-class ScramKeys:
+class ScramKeys(msgspec.Struct, frozen=True):
     """The two keys of a verifier; `repr` shows neither."""
 
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    stored_key: bytes
+    server_key: bytes
+
+    def __repr__(self) -> str:
+        return "ScramKeys()"
 
     @property
     def verifier_id(self) -> bytes:
@@ -58,27 +60,28 @@ class ScramKeys:
         return sha256(self.stored_key).digest()[:_ID_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
-class PreviousPassword:
+class PreviousPassword(msgspec.Struct, frozen=True):
     """The keys of the password before the current one, which are valid until a wall-clock time."""
 
     keys: ScramKeys
     ends_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScramCredential:
+class ScramCredential(msgspec.Struct, frozen=True):
     """The verifier of a user and mechanism; `repr` shows neither its salt nor its keys."""
 
-    salt: bytes = field(repr=False)
-    stored_key: bytes = field(repr=False)
-    server_key: bytes = field(repr=False)
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
     iterations: int
     previous: PreviousPassword | None = None
     """The previous password, if it is still valid. It has the same salt and iteration count as the current one.
 
     The server's first message contains salt and iteration count. So one dialogue can check both passwords.
     """
+
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations}, previous={self.previous!r})"
 
     @property
     def keys(self) -> ScramKeys:

@@ -6,9 +6,10 @@ Prometheus renders the whole page at once.
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.replication.partition import Partition
 from barnabas_core.loop_turns import COUNTED_PARTITIONS, METRIC_SAMPLES, in_turns, next_turn, timed
@@ -88,8 +89,7 @@ def _line(name: str, sample: Sample) -> str:
     return f"{place} {sample.value:.17g}" if isinstance(sample.value, float) else f"{place} {sample.value}"
 
 
-@dataclass(slots=True)
-class TopicTotals:
+class TopicTotals(msgspec.Struct):
     """The messages and bytes of one topic, summed over its partitions on this broker."""
 
     messages_in: int = 0
@@ -97,8 +97,7 @@ class TopicTotals:
     bytes_out: int = 0
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(msgspec.Struct):
     """The counts of partitions, replicated bytes and ISR changes, summed over all partitions of this broker."""
 
     partitions: int = 0
@@ -111,7 +110,7 @@ class Totals:
     replication_bytes_out: int = 0
     isr_shrinks: int = 0
     isr_expands: int = 0
-    topics: defaultdict[str, TopicTotals] = field(default_factory=lambda: defaultdict(TopicTotals))
+    topics: defaultdict[str, TopicTotals] = msgspec.field(default_factory=lambda: defaultdict(TopicTotals))
 
     def add(self, partition: Partition) -> None:
         """Count a partition, and add its bytes, messages and ISR changes to the totals."""

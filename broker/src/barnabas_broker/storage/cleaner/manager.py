@@ -7,10 +7,11 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+import msgspec
 
 from barnabas_broker.storage.cleaner.cleaned_segment import SLOT_BYTES
 from barnabas_broker.storage.errors import InvalidBatch, StorageError, SyncFailed, storage_error
@@ -84,8 +85,7 @@ class Backoff:
         self.failed.pop(topic_partition, None)
 
 
-@dataclass(slots=True)
-class CleanerStats:
+class CleanerStats(msgspec.Struct):
     """The figures of compaction since the broker started; percentages are from 0 to 100."""
 
     rounds: int = 0

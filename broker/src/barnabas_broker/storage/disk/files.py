@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from threading import Lock
 from typing import Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from barnabas_broker.storage.errors import SyncFailed, disk_access
 
@@ -322,8 +323,7 @@ def remove_all(files: FileSystem, paths: Sequence[str]) -> list[OSError]:
     return refusals
 
 
-@dataclass(slots=True)
-class FlushJob:
+class FlushJob(msgspec.Struct):
     """A job that syncs a log up to `recovery_point`.
 
     After `run`, the event loop must call `LogSyncs.flushed`, which raises the log's recovery point.

@@ -11,10 +11,11 @@ because the two directories are synced independently.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 from weakref import WeakMethod
+
+from msgspec.structs import replace
 
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import NO_EPOCH, NO_INCARNATION, LastIncarnation

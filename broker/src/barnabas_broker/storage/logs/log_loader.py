@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import ProducerSnapshots, decode_partition_metadata

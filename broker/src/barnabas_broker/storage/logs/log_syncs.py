@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Final, Protocol
+
+import msgspec
 
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import ProducerSnapshots
@@ -24,8 +25,7 @@ TOUCHED_BY_NO_ONE: Final = 2**63 - 1
 """The `clean_shutdown_ns` of a log that needs no recovery: a new log, or a copy that was synced completely."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
+class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The directory and settings of a log, and the log's values in the checkpoints of the log dir."""
 
     log_dir: str
@@ -319,8 +319,7 @@ def complete_truncation(log: WaitingLog) -> None:
     log.known_producers.reloaded(replay)
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnvironment:
+class LogEnvironment(msgspec.Struct, frozen=True):
     """The objects and settings that all logs share. A `Segment` uses only the attributes of `SegmentEnvironment`."""
 
     files: FileSystem
@@ -330,13 +329,13 @@ class LogEnvironment:
     producer_id_expiration_ms: int = 86_400_000
     segment_bytes_max: int = sys.maxsize
     """The largest size of a segment, even if `segment.bytes` is higher; a larger batch gets its own segment."""
-    index_pages: IndexPages = field(default_factory=IndexPages)
-    unflushed: dict[TopicPartition, None] = field(default_factory=dict)
+    index_pages: IndexPages = msgspec.field(default_factory=IndexPages)
+    unflushed: dict[TopicPartition, None] = msgspec.field(default_factory=dict)
     """The logs that may be due for a sync, because they have rolled a segment or have a `flush.ms`."""
-    producer_count: ProducerCount = field(default_factory=ProducerCount)
+    producer_count: ProducerCount = msgspec.field(default_factory=ProducerCount)
     truncated: Callable[[WaitingLog], object] = complete_truncation
     """A function to call with each log that refuses appends until its truncation is complete (`truncated_logs`)."""
-    disk_threads: DiskThreads = field(default_factory=DiskThreads)
+    disk_threads: DiskThreads = msgspec.field(default_factory=DiskThreads)
     """The threads for blocking disk calls, by log dir."""
     sync_due: Callable[[WaitingLog], object] = sync_now
     """A function that requests a sync of a log, because the log has `flush.messages` unsynced records.

@@ -6,7 +6,6 @@ move to other partitions.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from random import Random
@@ -40,8 +39,7 @@ from barnabas_core.errors import ApiError, ErrorCode
 from barnabas_core.placement import assign_replicas, start_index_for_added
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterView:
+class ClusterView(msgspec.Struct, frozen=True):
     """The state of the cluster at one moment.
 
     `live_brokers` excludes brokers that are fenced or shutting down. `config` is the config of this broker.
@@ -111,8 +109,7 @@ class ConfigOperation(IntEnum):
 _DELETE: Final = ConfigOperation.DELETE
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigChange:
+class ConfigChange(msgspec.Struct, frozen=True):
     """The change of one setting. DELETE ignores `value`."""
 
     name: str
@@ -424,8 +421,7 @@ def initial_state(view: ClusterView, replicas: Iterable[int]) -> PartitionState:
     return PartitionState(replicas=placed, leader=in_sync[0], leader_epoch=0, isr=in_sync)
 
 
-@dataclass(frozen=True, slots=True)
-class NewPartitions:
+class NewPartitions(msgspec.Struct, frozen=True):
     """The number of partitions that a topic is to have.
 
     `assignments` has the replicas of each added partition; None lets the controller choose the replicas.

@@ -8,7 +8,6 @@ configs of a topic are lost, no record expires or is compacted until an administ
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -44,8 +43,7 @@ from barnabas_core.topic_partition import (
 USE_DEFAULT: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+class NewTopic(msgspec.Struct, frozen=True):
     """A topic to create.
 
     -1 stands for the broker's default. `assignments` has (partition, replicas) pairs, as in the request.
@@ -55,7 +53,7 @@ class NewTopic:
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
 
 def decide_create_topics(

@@ -12,7 +12,6 @@ that any live replica has.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -28,8 +27,7 @@ MIN_ISR: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(msgspec.Struct, frozen=True):
     """The brokers and topic settings that a decision on a partition uses.
 
     `brokers` has all registered brokers. `log_ends` has the log ends that the replicas have reported; only
@@ -39,7 +37,7 @@ class Rules:
     brokers: Mapping[int, BrokerRegistration]
     min_isr: int = 1
     unclean: bool = False
-    log_ends: Mapping[int, LogEnd] = field(default_factory=dict)
+    log_ends: Mapping[int, LogEnd] = msgspec.field(default_factory=dict)
 
     def log_end(self, broker: int) -> tuple[int, int]:
         """Return the leader epoch and offset at which a broker's log ends; (-1, -1) if unknown."""
@@ -197,7 +195,7 @@ def _preferred(state: PartitionState, rules: Rules) -> int:
 def _unclean(state: PartitionState, rules: Rules) -> int:
     if state.leader != NO_LEADER:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"Broker {state.leader} is the leader already.")
-    leader = choose_leader(state, replace(rules, unclean=True))
+    leader = choose_leader(state, msgspec.structs.replace(rules, unclean=True))
     if leader == NO_LEADER:
         message = f"None of the replicas {list(state.replicas)} is alive."
         raise ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, message)

@@ -5,7 +5,6 @@ replicas stay until all target replicas are in sync. Then `revised` completes th
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -210,7 +209,9 @@ def resign(state: PartitionState, broker: int, failed_epoch: int, rules: Rules) 
     """
     if not counts_on(state, broker, failed_epoch):
         return state
-    others = replace(rules, brokers={each: known for each, known in rules.brokers.items() if each != broker})
+    others = msgspec.structs.replace(
+        rules, brokers={each: known for each, known in rules.brokers.items() if each != broker}
+    )
     isr = tuple(replica for replica in state.isr if others.is_alive(replica))
     wanted = msgspec.structs.replace(state, isr=isr, lacking=_lacking_with(state, broker))
     after = revised(state, wanted, others, (broker,))
@@ -300,8 +301,7 @@ def _revised(
 UNKNOWN_BROKER_EPOCH: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class IsrChange:
+class IsrChange(msgspec.Struct, frozen=True):
     """A leader's proposal of a new ISR.
 
     `isr` has for each member the broker epoch of the incarnation that was in sync (KIP-903), or
