@@ -14,7 +14,7 @@ from functools import partial, wraps
 from itertools import count
 from math import inf
 from types import coroutine
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 from barnabas_core.clock import Clock, Timers
 
@@ -51,6 +51,19 @@ class LongestPart:
 
 
 LONGEST_PART: Final = LongestPart()
+
+
+class Turn(NamedTuple):
+    """A finished turn (iteration) of the event loop.
+
+    `cpu_s` is the CPU time of the turn, which is less than `seconds` if the process waited for a processor.
+    """
+
+    ended_s: float
+    seconds: float
+    cpu_s: float
+    what: str
+    """A short label of the code that took most of the turn."""
 
 
 class LoopShare:

@@ -5,6 +5,7 @@ import sys
 
 ABSENT = (
     "aiohttp",
+    "barnabas_broker.server.metrics.broker_families",
     "cramjam",
     "cryptography",
     "dataclasses",
@@ -13,6 +14,7 @@ ABSENT = (
     "h11",
     "importlib.metadata",
     "jwt",
+    "pickle",
     "re2",
     "ruamel",
     "zipfile",
@@ -21,6 +23,7 @@ LOADED = """
 import sys
 import barnabas.__main__
 import barnabas_broker.app.broker
+import barnabas_broker.metadata.store.sqlite_store
 from barnabas_broker.handlers.table import MESSAGE_HANDLERS, message_handler
 for key in MESSAGE_HANDLERS:
     message_handler(key)

@@ -225,7 +225,7 @@ def test_settings_that_switch_a_feature_off_are_accepted() -> None:
 
 def test_a_wildcard_address_is_advertised_as_a_reachable_one() -> None:
     bound = (Endpoint("A", "", 0), Endpoint("B", "0.0.0.0", 9092), Endpoint("C", "public", 9))
-    assert list(map(str, reachable(bound, "box", (4711, 9092, 9093)))) == [
+    assert list(map(str, reachable(bound, lambda: "box", (4711, 9092, 9093)))) == [
         "A://box:4711",
         "B://box:9092",
         "C://public:9",

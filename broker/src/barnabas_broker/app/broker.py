@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from random import SystemRandom
 from secrets import token_bytes, token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -39,7 +39,6 @@ from barnabas_broker.security.sasl.token_keys import KeysUnavailable, TokenKeys
 from barnabas_broker.server.connection import Connection
 from barnabas_broker.server.dispatch import Dispatcher
 from barnabas_broker.server.listener import Listener
-from barnabas_broker.server.metrics.broker_families import Traffic
 from barnabas_broker.server.peer_link import PeerLinks
 from barnabas_broker.server.sasl_session import AuthenticationCounts, PasswordThread, SaslListener, begin_session
 from barnabas_broker.server.transport import is_cached
@@ -243,10 +242,7 @@ class Broker:
         await node.host()
         cleaner = self._start_cleaner(node)
         if self._pages:
-            traffic = Traffic(
-                dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
-            )
-            self._show_metrics(node, traffic, cleaner)
+            self._show_metrics(node, dispatcher, listener, counts, cleaner)
         loop_turns.freeze()
         self._watch_certificates(node)
         self._warn_of_open_listeners()
@@ -398,7 +394,7 @@ class Broker:
         return listener, ports
 
     async def _join(self, node: Node, ports: Sequence[int]) -> None:
-        host = socket.getfqdn()
+        host = cache(socket.getfqdn)  # It may ask DNS, and most listeners advertise a host.
         try:
             await node.join(lambda listeners: reachable(listeners.advertised, host, ports), uuid4())
         except (ApiError, StoreUnavailable) as error:
@@ -462,10 +458,21 @@ class Broker:
         self._takedown.append(http.close)
         log.info("metrics at %s://%s:%d/metrics", protection.scheme, host or socket.getfqdn(), bound)
 
-    def _show_metrics(self, node: Node, traffic: Traffic, cleaner: LogCleaner) -> None:
+    def _show_metrics(
+        self,
+        node: Node,
+        dispatcher: Dispatcher,
+        listener: Listener,
+        counts: Mapping[str, AuthenticationCounts],
+        cleaner: LogCleaner,
+    ) -> None:
         """Replace the pages of the start by those of a broker that serves clients."""
         from barnabas_broker.app.pages import make_pages
+        from barnabas_broker.server.metrics.broker_families import Traffic
 
+        traffic = Traffic(
+            dispatcher.stats.values(), lambda: len(listener.connections), self._selector.idle_share, counts
+        )
         turns, why_unhealthy = self._selector.turns, lambda: self.failure
         environment = node.handler_environment
         self._pages.update(make_pages(environment, traffic, turns, cleaner, self._why_not_serving, why_unhealthy))

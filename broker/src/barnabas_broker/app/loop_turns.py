@@ -28,9 +28,8 @@ from math import inf
 from time import perf_counter, thread_time
 from typing import Final
 
-from barnabas_broker.server.metrics.broker_families import Turn
 from barnabas_core.clock import Clock, Timers
-from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE, NOTHING_NAMED, SHORT_S
+from barnabas_core.loop_turns import LONGEST_PART, LOOP_SHARE, NOTHING_NAMED, SHORT_S, Turn
 
 GARBAGE: Final = "garbage collection"
 OLDEST: Final = 2

@@ -5,7 +5,6 @@ A pipe carries the requests of the broker, and the responses, as frames: a lengt
 
 import asyncio
 import logging
-import pickle
 import struct
 import sys
 from collections import deque
@@ -251,6 +250,8 @@ Response = KeysMapped | SegmentCleaned | Inspected | Refused | Failed
 
 def frame(value: object) -> bytes:
     """Return the frame of a request or response."""
+    import pickle  # It takes 0.6 MB, and many brokers never need a helper.
+
     body = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(body)) + body
 
@@ -372,6 +373,8 @@ class _Running:
             self.process.kill()
 
     async def _take_answers(self) -> None:
+        import pickle
+
         assert self.process.stdout is not None, "the helper process must have a pipe as standard output"
         try:
             while True:

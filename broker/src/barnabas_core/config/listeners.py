@@ -272,13 +272,13 @@ def _name_with(protocol: str, bound: tuple[Endpoint, ...], protocols: Mapping[st
     return next(with_it, protocol)
 
 
-def reachable(advertised: Iterable[Endpoint], host: str, ports: Iterable[int]) -> tuple[Endpoint, ...]:
+def reachable(advertised: Iterable[Endpoint], host: Callable[[], str], ports: Iterable[int]) -> tuple[Endpoint, ...]:
     """Return the advertised endpoints, with hosts and ports that clients can use.
 
-    `host` replaces a host that means every interface, and a port from `ports` replaces port 0.
+    The result of `host` replaces a host that means every interface, and a port from `ports` replaces port 0.
     """
     return tuple(
-        replace(each, host=host if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
+        replace(each, host=host() if each.host in ("", *_EVERYWHERE) else each.host, port=each.port or port)
         for each, port in zip(advertised, ports, strict=True)
     )
 

@@ -35,6 +35,7 @@ from barnabas_broker.storage.errors import StorageError
 from barnabas_broker.storage.log_dirs.log_dir import LogDir
 from barnabas_broker.storage.log_dirs.log_manager import LogManager
 from barnabas_core.acls import OPERATIONS
+from barnabas_core.loop_turns import Turn
 
 
 def broker_families(trust: BatchTrust, logs: LogManager, hosted: Hosted) -> list[Family]:
@@ -237,19 +238,6 @@ def _boot_s() -> int:
     """Return the Unix time of the boot in seconds."""
     lines = (PROC / "stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("btime "))
-
-
-class Turn(NamedTuple):
-    """A finished turn (iteration) of the event loop.
-
-    `cpu_s` is the CPU time of the turn, which is less than `seconds` if the process waited for a processor.
-    """
-
-    ended_s: float
-    seconds: float
-    cpu_s: float
-    what: str
-    """A short label of the code that took most of the turn."""
 
 
 def loop_families(
