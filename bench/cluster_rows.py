@@ -1,4 +1,4 @@
-"""The rows of a cluster of three brokers, each beside three nodes of Apache Kafka."""
+"""The rows of several brokers, each beside as many nodes of Apache Kafka."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -8,6 +8,7 @@ from bench.clusters import BROKERS, SESSION_MS
 from bench.metrics import (
     CREATE_S,
     MANY_START_S,
+    MB_PER_CPU_S,
     NO_LONGER,
     NO_SLOWER,
     NOISE,
@@ -20,6 +21,7 @@ from bench.metrics import (
     Metric,
 )
 from bench.row import Group, Place, Row
+from bench.scenarios.brokers_of_one_machine import CLIENTS, BrokersOfOneMachine
 from bench.scenarios.failover import Elections, Failover, Fate
 from bench.scenarios.load import Consume, Produce, RoundTrips
 from bench.scenarios.many_partitions import ManyPartitions
@@ -55,6 +57,29 @@ PARTITIONS: Final = _group(
 PRODUCERS: Final = _group("produce", "producers, librdkafka, acks=all, 3 replicas", *THROUGHPUT)
 ROUND_TRIPS: Final = _group("round-trips", "round trips of one 1 KB record, acks=all, 3 replicas", P50_US, P99_US)
 CONSUMERS: Final = _group("consume", "consumers, librdkafka", *THROUGHPUT)
+ZEROS_TITLE: Final = f"{CLIENTS} producers at once, librdkafka, records of zeros of 1 KB, lz4, acks=all"
+ZEROS_METRICS: Final = (Metric("mb_per_s", "MB/s", Better.HIGHER, Aim(times_peer_min=1.5)), *THROUGHPUT[1:])
+ZEROS: Final = {
+    1: Group("zeros", ZEROS_TITLE, KAFKA, ZEROS_METRICS),
+    BROKERS: _group("zeros", f"{ZEROS_TITLE}, 3 replicas", *ZEROS_METRICS),
+}
+ONE_MACHINE: Final = Group(
+    "one-machine",
+    f"Brokers on this machine, {CLIENTS} clients of librdkafka at once, 1 KB, 12 partitions of one replica, acks=all",
+    KAFKA,
+    (
+        Metric("small_mb_per_s", "written in batches of 16 KiB, MB/s", Better.HIGHER, NO_SLOWER),
+        Metric("small_mb_per_cpu_s", "MB per broker CPU s", Better.HIGHER, MB_PER_CPU_S.aim),
+        Metric("small_cores", "cores of the brokers", Better.LOWER),
+        Metric("large_mb_per_s", "written in batches of 1 MB, MB/s", Better.HIGHER, NO_SLOWER),
+        Metric("large_mb_per_cpu_s", "MB per broker CPU s", Better.HIGHER, MB_PER_CPU_S.aim),
+        Metric("large_cores", "cores of the brokers", Better.LOWER),
+        Metric("read_mb_per_s", "read, MB/s", Better.HIGHER, NO_SLOWER),
+        Metric("read_mb_per_cpu_s", "MB per broker CPU s", Better.HIGHER),
+        Metric("read_cores", "cores of the brokers", Better.LOWER),
+        RSS_MB,
+    ),
+)
 REASSIGNMENTS: Final = _group(
     "reassign",
     "replicas of six partitions move, a producer works on another topic",
@@ -124,6 +149,34 @@ def _loads() -> Iterator[Row]:
     yield Row("cluster.consume.1KB", "1 KB, 6 partitions", CONSUMERS, consume, place=Place.CLUSTER)
 
 
+def _zeros(brokers: int) -> Iterator[Row]:
+    for batch_bytes, batch in ((16_384, "16 KiB"), (1_000_000, "1 MB")):
+        scenario = Produce(
+            client="librdkafka",
+            record_bytes=1000,
+            batch_bytes=batch_bytes,
+            codec="lz4",
+            acks="all",
+            replication_factor=brokers,
+            clients=CLIENTS,
+            zeros=True,
+        )
+        place = Place.BROKER if brokers == 1 else Place.CLUSTER
+        yield Row(f"zeros.{brokers}.{batch}".replace(" ", ""), f"batch {batch}", ZEROS[brokers], scenario, False, place)
+
+
+def zeros_rows() -> Iterator[Row]:
+    """Yield the rows of records that compress to almost nothing, on the standing broker."""
+    yield from _zeros(1)
+
+
+def _one_machine() -> Iterator[Row]:
+    for brokers in (1, 2, 3, 4):
+        title = "1 broker" if brokers == 1 else f"{brokers} brokers"
+        scenario = BrokersOfOneMachine(brokers)
+        yield Row(f"one-machine.{brokers}", title, ONE_MACHINE, scenario, False, Place.OWN, slow=True)
+
+
 def _changes() -> Iterator[Row]:
     for key, title, group, scenario in (
         ("reassign", "without throttle", REASSIGNMENTS, Reassignment()),
@@ -162,6 +215,8 @@ def _partitions() -> Iterator[Row]:
 def cluster_rows() -> Iterator[Row]:
     """Yield the rows in the order of a run: rows with new clusters first, then load on the warm one, then failovers."""
     yield from _partitions()
+    yield from _one_machine()
     yield from _loads()
+    yield from _zeros(BROKERS)
     yield from transaction_rows(BROKERS)
     yield from _changes()

@@ -1,4 +1,4 @@
-"""The clusters of three brokers that are measured, and the questions that differ between their kinds."""
+"""The clusters that are measured, of three brokers by default, and the questions that differ between their kinds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,9 @@ Cluster = BarnabasCluster | KafkaCluster
 class Prepare(Protocol):
     """Brokers that are not running: `more` adds to their settings, `listeners` has one of each beside its PLAINTEXT."""
 
-    def __call__(self, folder: Path, more: Mapping[str, str] = ..., listeners: Sequence[str] = ...) -> Cluster: ...
+    def __call__(
+        self, folder: Path, more: Mapping[str, str] = ..., listeners: Sequence[str] = ..., brokers: int = ...
+    ) -> Cluster: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,17 @@ class ClusterKind:
     controller: Callable[[Cluster], int]
 
 
-def _barnabas(folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = ()) -> Cluster:
-    return prepare_cluster(folder, BROKERS, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
+def _barnabas(
+    folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = (), brokers: int = BROKERS
+) -> Cluster:
+    return prepare_cluster(folder, brokers, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
 
 
-def _kafka(folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = ()) -> Cluster:
+def _kafka(
+    folder: Path, more: Mapping[str, str] = NOTHING, listeners: Sequence[str] = (), brokers: int = BROKERS
+) -> Cluster:
     try:
-        return prepare_kafka_cluster(folder, BROKERS, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
+        return prepare_kafka_cluster(folder, brokers, {**CLUSTER_SETTINGS, **more}, listeners=listeners)
     except JarsMissing as missing:
         raise PartMissing(str(missing)) from None
 

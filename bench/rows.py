@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from bench.cluster_rows import cluster_rows
+from bench.cluster_rows import cluster_rows, zeros_rows
 from bench.group_rows import group_rows
 from bench.metrics import (
     CREATE_S,
@@ -210,6 +210,7 @@ def all_rows() -> list[Row]:
         *sorted(_raw(), key=lambda row: RAW_GROUPS.index(row.group)),
         *_round_trips(),
         *_produce("librdkafka"),
+        *zeros_rows(),
         *_consume(),
         *_produce("Java"),
         *transaction_rows(1),

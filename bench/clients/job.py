@@ -27,7 +27,7 @@ class PartMissing(NotRun):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """`mode` is produce, consume, in-flight, poll, and with the Java client transact or copy.
+    """`mode` is produce, consume, in-flight, poll, with librdkafka zeros, and with the Java client transact or copy.
 
     A run ends at `records_max` or `seconds_max`, whichever is first.
     """

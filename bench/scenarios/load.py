@@ -28,7 +28,7 @@ CONSUMERS: Final = {"librdkafka": {"fetch.queue.backoff.ms": "1"}, "Java": {}}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce:
-    """A producer at full speed."""
+    """A producer at full speed, or several of librdkafka at once."""
 
     client: str
     record_bytes: int
@@ -38,6 +38,9 @@ class Produce:
     partitions: int = PARTITIONS
     replication_factor: int = 1
     way_in: WayIn = WayIn.PLAINTEXT
+    clients: int = 1
+    zeros: bool = False
+    """True for records of zeros instead of half text and half noise."""
 
     def job(self, name: str, seconds: float, bytes_max: int) -> Job:
         """Return the run on the topic `name`."""
@@ -49,7 +52,7 @@ class Produce:
             **BATCHES[self.client],
         }
         return Job(
-            mode="produce",
+            mode="zeros" if self.zeros else "produce",
             topic=name,
             partitions=self.partitions,
             record_bytes=self.record_bytes,
@@ -59,50 +62,63 @@ class Produce:
         )
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Measure on the standing broker or cluster."""
+        return self.measure_on(stand, stand.target(peer, self.replication_factor, self.way_in))
+
+    def measure_on(self, stand: Stand, target: Target) -> Measurement:
         """Measure from the first record to the last acknowledgement."""
-        target = stand.target(peer, self.replication_factor, self.way_in)
+        bytes_max = stand.limits.run_bytes_max if self.zeros else stand.limits.run_bytes_max // self.clients
         with topic(target.admin, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
-            job = self.job(name, stand.limits.run_s, stand.limits.run_bytes_max)
-            cpu_s = cpu_seconds(*target.pids)
-            counted = stand.run(self.client, job, target)
-            return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
+            return _throughput(stand, self.client, self.job(name, stand.limits.run_s, bytes_max), target, self.clients)
 
 
-def _throughput(counted: Counted, broker_cpu_s: float) -> Measurement:
-    return throughput(counted["bytes"], counted["seconds"], broker_cpu_s, counted["client_cpu_s"])
+def _throughput(stand: Stand, client: str, job: Job, target: Target, clients: int) -> Measurement:
+    """Run the job with one client or several, and count the brokers' CPU meanwhile."""
+    cpu_s = cpu_seconds(*target.pids)
+    counted = stand.run(client, job, target) if clients == 1 else stand.run_together(job, target, clients)
+    cpu_s = cpu_seconds(*target.pids) - cpu_s
+    return throughput(counted["bytes"], counted["seconds"], cpu_s, counted["client_cpu_s"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consume:
-    """One consumer reads a topic of six partitions that was just filled, so from the page cache."""
+    """One consumer, or each of several, reads a topic that was just filled, so from the page cache."""
 
     client: str
     record_bytes: int
     codec: str
+    partitions: int = PARTITIONS
     replication_factor: int = 1
     way_in: WayIn = WayIn.PLAINTEXT
+    clients: int = 1
 
     def measure(self, stand: Stand, peer: str) -> Measurement:
+        """Measure on the standing broker or cluster."""
+        return self.measure_on(stand, stand.target(peer, self.replication_factor, self.way_in))
+
+    def measure_on(self, stand: Stand, target: Target) -> Measurement:
         """Measure from the first request to the last record."""
-        target = stand.target(peer, self.replication_factor, self.way_in)
-        with topic(target.admin, stand.new_topic_name(), PARTITIONS, self.replication_factor) as name:
+        with topic(target.admin, stand.new_topic_name(), self.partitions, self.replication_factor) as name:
             filled = self._fill(stand, name, target)
             job = Job(
                 mode="consume",
                 topic=name,
-                partitions=PARTITIONS,
+                partitions=self.partitions,
                 record_bytes=self.record_bytes,
                 records_max=int(filled["records"]),
                 seconds_max=stand.limits.run_s * 10,
                 settings=CONSUMERS[self.client],
             )
-            cpu_s = cpu_seconds(*target.pids)
-            counted = stand.run(self.client, job, target)
-            return _throughput(counted, cpu_seconds(*target.pids) - cpu_s)
+            return _throughput(stand, self.client, job, target, self.clients)
 
     def _fill(self, stand: Stand, name: str, target: Target) -> Counted:
         filler = Produce(
-            client="librdkafka", record_bytes=self.record_bytes, batch_bytes=200_000, codec=self.codec, acks="all"
+            client="librdkafka",
+            record_bytes=self.record_bytes,
+            batch_bytes=200_000,
+            codec=self.codec,
+            acks="all",
+            partitions=self.partitions,
         )
         job = filler.job(name, stand.limits.run_s * 3, stand.limits.run_bytes_max)
         return stand.run("librdkafka", job, target)

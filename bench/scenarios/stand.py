@@ -1,6 +1,7 @@
 """What every scenario uses: the peers, the load generators and the limits of the run."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -177,6 +178,12 @@ class Stand:
         settings = {**job.settings, **target.settings.get(client, {})}
         return self.clients.named(client).run(replace(job, settings=settings), target.bootstrap)
 
+    def run_together(self, job: Job, target: Target, clients: int) -> Counted:
+        """Run the job with so many librdkafka clients at once."""
+        with ThreadPoolExecutor(clients) as threads:
+            started = [threads.submit(self.run, "librdkafka", job, target) for _ in range(clients)]
+            return together([each.result() for each in started])
+
     def controller(self, peer: str) -> int:
         """Return the id of the standing cluster's current controller."""
         return CLUSTER_KINDS[peer].controller(self.clusters.standing(peer))
@@ -194,6 +201,12 @@ class Stand:
         self.clusters.close()
         self.secured.close()
         self.secured_clusters.close()
+
+
+def together(counted: Sequence[Counted]) -> Counted:
+    """Return the sums of clients that ran at once, and the seconds of the slowest."""
+    sums = {name: sum(each[name] for each in counted) for name in ("records", "bytes", "client_cpu_s")}
+    return {**sums, "seconds": max(each["seconds"] for each in counted)}
 
 
 def pids(cluster: Cluster) -> tuple[int, ...]:

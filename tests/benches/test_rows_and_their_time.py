@@ -14,7 +14,7 @@ from bench.report import cell
 from bench.results import RowResult
 from bench.row import Group, Row
 from bench.run import measure_row, warm_up
-from bench.scenarios.stand import QUICK, Clients, Stand, Target
+from bench.scenarios.stand import QUICK, Clients, Stand, Target, together
 from bench.secured_broker import WayIn, client_settings
 from bench.secured_cluster import SecuredCluster
 from bench.status import Status
@@ -74,6 +74,12 @@ def test_a_tls_load_with_three_replicas_uses_the_secured_cluster(tmp_path: Path)
     stand = replace(stand_of(tmp_path), secured_clusters=Pool({"barnabas": lambda _folder: secured}, tmp_path))
     target = stand.target("barnabas", 3, WayIn.SSL)
     assert target == Target("here:1,here:2", (), "", client_settings(WayIn.SSL, authority))
+
+
+def test_clients_that_run_at_once_are_as_long_as_the_slowest() -> None:
+    one = {"records": 10.0, "bytes": 1000.0, "client_cpu_s": 0.5, "seconds": 2.0}
+    summed = {"records": 20.0, "bytes": 2000.0, "client_cpu_s": 1.0, "seconds": 3.0}
+    assert together([one, {**one, "seconds": 3.0}]) == summed
 
 
 def test_a_broker_is_warmed_up_by_the_other_clients_if_one_is_missing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
  *   librdkafka_load MODE BROKERS TOPIC PARTITIONS RECORD_BYTES RECORDS_MAX SECONDS_MAX [librdkafka setting=value ...]
  *
  * MODE produce    as fast as it goes, then waits for every delivery report
+ *      zeros      the same with records of zeros, which compress to almost nothing
  *      consume    reads from the beginning until RECORDS_MAX records
  *      in-flight  one record at a time: produce to delivery report
  *      poll       one record at a time: produce to the record in a consumer's hand
@@ -161,6 +162,11 @@ static void produce(const job_t *job) {
            (double)delivered * job->record_bytes, cpu_seconds() - cpu);
 }
 
+static void produce_zeros(const job_t *job) {
+    memset(payload, 0, sizeof payload);
+    produce(job);
+}
+
 static void consume(const job_t *job) {
     rd_kafka_t *rk = client(RD_KAFKA_CONSUMER, configuration(job));
     rd_kafka_topic_t *handle = topic(rk, job);
@@ -243,7 +249,11 @@ int main(int count, char **words) {
     static const struct {
         const char *name;
         void (*run)(const job_t *);
-    } modes[] = {{"produce", produce}, {"consume", consume}, {"in-flight", in_flight}, {"poll", produce_to_poll}};
+    } modes[] = {{"produce", produce},
+                 {"zeros", produce_zeros},
+                 {"consume", consume},
+                 {"in-flight", in_flight},
+                 {"poll", produce_to_poll}};
     if (count < 8) die("usage: MODE BROKERS TOPIC PARTITIONS RECORD_BYTES RECORDS_MAX SECONDS_MAX [setting=value ...]");
     job_t job = {words[2], words[3], atoi(words[4]), strtoul(words[5], NULL, 10), atol(words[6]), atof(words[7]),
                  words + 8, count - 8};
@@ -255,6 +265,6 @@ int main(int count, char **words) {
         fflush(stdout);
         _Exit(0); /* the handles' slow farewell is no part of the run */
     }
-    die("MODE is produce, consume, in-flight or poll");
+    die("MODE is produce, zeros, consume, in-flight or poll");
     return 1;
 }
