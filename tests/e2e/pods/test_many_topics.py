@@ -1,4 +1,4 @@
-"""Many Topics are created, changed and deleted at once, and a secured Cluster rests with them; times and CPU are shown."""
+"""Many Topics are created, changed and deleted at once; a secured Cluster rests with them. The times are printed."""
 
 import json
 import time
