@@ -6,6 +6,7 @@ and reads many fields with one call.
 """
 
 import struct
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ from barnabas_broker.wire.framing import (
     write_count,
     write_name,
 )
-from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps, at_once
+from barnabas_core.loop_turns import STEP_ELEMENTS, InSteps
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
@@ -242,28 +243,32 @@ def encode_produce_response(
         *fields, refusal = results[0]
         if refusal is None:
             return _pack_one_result(_ONE_RESULT_SIZE, correlation_id, 0, _ONE, topic_id, _ONE, *fields, _NONE)
-    return at_once(produce_response_in_steps(correlation_id, version, request, results))
+    leaders: list[CurrentLeader] = []
+    out, following = _begin(version, request), iter(results)
+    for topic in request.topics:
+        _begin_topic(out, version, topic)
+        _add_results(out, version, islice(following, topic.partition_count), leaders)
+        if version >= FLEXIBLE_SINCE:
+            out += NO_TAGS
+    return _end(out, version, correlation_id, leaders)
 
 
 def produce_response_in_steps(
     correlation_id: int, version: int, request: ProduceRequest, results: list[ProduceResult]
 ) -> InSteps[bytearray]:
     """Encode as `encode_produce_response` does, in steps of a few results."""
-    out = bytearray(8)
-    by_topic = _by_topic(request.topics, results)
-    if version < FLEXIBLE_SINCE:
-        yield from _encode_classic(out, version, by_topic)
-    else:
-        yield from _encode_flexible(out, version, by_topic)
-    _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
-    return out
-
-
-def _by_topic(
-    topics: list[ProduceTopic], results: list[ProduceResult]
-) -> list[tuple[ProduceTopic, list[ProduceResult]]]:
-    following = iter(results)
-    return [(topic, list(islice(following, topic.partition_count))) for topic in topics]
+    leaders: list[CurrentLeader] = []
+    out, following = _begin(version, request), iter(results)
+    for topic in request.topics:
+        _begin_topic(out, version, topic)
+        yield 0
+        of_topic = islice(following, topic.partition_count)
+        for _ in range(0, topic.partition_count, STEP_ELEMENTS):
+            _add_results(out, version, islice(of_topic, STEP_ELEMENTS), leaders)
+            yield 0
+        if version >= FLEXIBLE_SINCE:
+            out += NO_TAGS
+    return _end(out, version, correlation_id, leaders)
 
 
 def set_throttle_time(response: bytes | bytearray, version: int, throttle_ms: int) -> bytearray:
@@ -279,49 +284,52 @@ def set_throttle_time(response: bytes | bytearray, version: int, throttle_ms: in
     return copy
 
 
-def _encode_classic(
-    out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
-) -> InSteps[None]:
-    out += _INT32.pack(len(topics))
-    for topic, results in topics:
-        out += write_name(topic.name or "", flexible=False)
-        out += _INT32.pack(len(results))
-        yield 0
-        for number, (partition, error, base_offset, append_time_ms, log_start_offset, refusal) in enumerate(results):
-            if number % STEP_ELEMENTS == 0:
-                yield 0
-            if version < LOG_START_OFFSET_SINCE:
-                out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
-                continue
-            out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
-            if version >= ERROR_MESSAGES_SINCE:
-                out += _NO_ERRORS_NO_MESSAGE if refusal is None else _refusal_classic(refusal)
-    out += _NO_THROTTLE
-
-
-def _encode_flexible(
-    out: bytearray, version: int, topics: list[tuple[ProduceTopic, list[ProduceResult]]]
-) -> InSteps[None]:
-    leaders: list[CurrentLeader] = []
-    out += NO_TAGS + write_count(len(topics), flexible=True)
-    for topic, results in topics:
-        out += topic.topic_id or write_name(topic.name or "", flexible=True)
-        out += write_count(len(results), flexible=True)
-        yield 0
-        for number, (*fields, refusal) in enumerate(results):
-            if number % STEP_ELEMENTS == 0:
-                yield 0
-            out += _RESULT.pack(*fields)
-            if refusal is None:
-                out += _NO_ERRORS_NO_MESSAGE_COMPACT
-                continue
-            leader = refusal.leader if version >= CURRENT_LEADERS_SINCE else None
-            out += _refusal_flexible(refusal, leader)
-            if leader is not None:
-                leaders.append(leader)
+def _begin(version: int, request: ProduceRequest) -> bytearray:
+    out = bytearray(8)
+    if version >= FLEXIBLE_SINCE:
         out += NO_TAGS
+    out += write_count(len(request.topics), flexible=version >= FLEXIBLE_SINCE)
+    return out
+
+
+def _begin_topic(out: bytearray, version: int, topic: ProduceTopic) -> None:
+    is_flexible = version >= FLEXIBLE_SINCE
+    out += topic.topic_id or write_name(topic.name or "", flexible=is_flexible)
+    out += write_count(topic.partition_count, flexible=is_flexible)
+
+
+def _add_results(out: bytearray, version: int, results: Iterable[ProduceResult], leaders: list[CurrentLeader]) -> None:
+    """Append the encoded results of a topic; add the current leaders that they name to `leaders`."""
+    if version >= FLEXIBLE_SINCE:
+        _add_flexible(out, version, results, leaders)
+        return
+    for partition, error, base_offset, append_time_ms, log_start_offset, refusal in results:
+        if version < LOG_START_OFFSET_SINCE:
+            out += _RESULT_V3.pack(partition, error, base_offset, append_time_ms)
+            continue
+        out += _RESULT.pack(partition, error, base_offset, append_time_ms, log_start_offset)
+        if version >= ERROR_MESSAGES_SINCE:
+            out += _NO_ERRORS_NO_MESSAGE if refusal is None else _refusal_classic(refusal)
+
+
+def _add_flexible(out: bytearray, version: int, results: Iterable[ProduceResult], leaders: list[CurrentLeader]) -> None:
+    for *fields, refusal in results:
+        out += _RESULT.pack(*fields)
+        if refusal is None:
+            out += _NO_ERRORS_NO_MESSAGE_COMPACT
+            continue
+        leader = refusal.leader if version >= CURRENT_LEADERS_SINCE else None
+        out += _refusal_flexible(refusal, leader)
+        if leader is not None:
+            leaders.append(leader)
+
+
+def _end(out: bytearray, version: int, correlation_id: int, leaders: list[CurrentLeader]) -> bytearray:
     out += _NO_THROTTLE
-    out += endpoint_fields(leaders) if leaders else NO_TAGS
+    if version >= FLEXIBLE_SINCE:
+        out += endpoint_fields(leaders) if leaders else NO_TAGS
+    _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, correlation_id)
+    return out
 
 
 def _refusal_classic(refusal: ProduceRefusal) -> bytes:
