@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,11 @@ async def test_many_silent_tls_clients_hold_few_descriptors_and_keep_no_other_cl
 
     async with serving(tmp_path) as served:
         had = _descriptors()
-        opened = [await silent(served) for _ in range(4 * http_server.CONNECTIONS_MAX)]
+        opened = []
+        for _ in range(4 * http_server.CONNECTIONS_MAX):
+            with suppress(ConnectionResetError):  # A fast machine opens more than 50 a second, and the rest is refused.
+                opened.append(await silent(served))
+        assert len(opened) > http_server.CONNECTIONS_MAX
         assert (await asyncio.to_thread(served.ask, "/healthz"))[0] == 200
         assert _descriptors() - had - len(opened) <= http_server.CONNECTIONS_MAX
         for writer in opened:

@@ -109,7 +109,7 @@ def _why_offline(environment: HandlerEnvironment) -> str | None:
 
 
 def _why_behind(environment: HandlerEnvironment) -> str | None:
-    return _named("not in sync", list(map(str, environment.replicas.out_of_sync())))
+    return _named("not in sync", sorted(map(str, environment.replicas.out_of_sync())))
 
 
 def _named(what: str, partitions: list[str]) -> str | None:

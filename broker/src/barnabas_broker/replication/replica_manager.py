@@ -20,6 +20,7 @@ from barnabas_broker.replication.leader_replica import PartitionEnvironment, is_
 from barnabas_broker.replication.partition import CommitQueue, Partition
 from barnabas_broker.replication.replica_states import (
     NOT_SERVED,
+    WITHOUT_USABLE_LOG,
     HostedTopic,
     OfflinePartitions,
     PartitionLookup,
@@ -283,6 +284,8 @@ class ReplicaManager:
         self._returns = FairRounds(clock, timers, lambda: states.of(*NOT_SERVED), self._retry)
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
         self._stray_deletions = FairRounds(clock, timers, self._policy.deleted_strays, self._policy.delete_stray)
+        self._out_of_sync: dict[str, list[int]] = {}
+        """By topic, the partitions whose ISR lacks this broker's replica; a probe asks for them each second."""
         self._is_making = False
         """True if the next turn of the event loop will create partitions."""
         self._has_stopped = False
@@ -342,31 +345,20 @@ class ReplicaManager:
 
     def offline(self) -> list[TopicPartition]:
         """Return the assigned partitions whose logs failed, or could not be found, loaded or created."""
-        return [each for each in self._assigned() if not (self.states.is_unmade(each) or self._is_served(each))]
+        return [each.topic_partition for each in self.states.of(*WITHOUT_USABLE_LOG)]
 
     def out_of_sync(self) -> list[TopicPartition]:
         """Return the partitions that have a leader, and whose ISR lacks this broker's replica.
 
         Replicas that a reassignment is adding are left out.
         """
-        return [
-            TopicPartition(document.name, index)
-            for document in self._image.topics.values()
-            for index, state in enumerate(document.partitions)
-            if self._broker_id in state.replicas
-            and self._broker_id not in (*state.isr, *state.adding_replicas)
-            and state.leader != NO_LEADER
-        ]
+        return [TopicPartition(name, index) for name, indexes in self._out_of_sync.items() for index in indexes]
 
     def _assigned(self) -> Iterator[TopicPartition]:
         for document in self._image.topics.values():
             for index, state in enumerate(document.partitions):
                 if self._broker_id in state.replicas:
                     yield TopicPartition(document.name, index)
-
-    def _is_served(self, topic_partition: TopicPartition) -> bool:
-        partition = self.lookup.hosted(topic_partition)
-        return partition is not None and partition.failure is None
 
     async def start(self) -> None:
         """Create the assigned partitions, follow changes of the image, and remove logs of unassigned partitions.
@@ -456,6 +448,16 @@ class ReplicaManager:
                     self._take_over(partition, state)
             else:
                 self._want(topic, index)
+        behind = [index for index, state in enumerate(document.partitions) if self._is_behind(state)]
+        if behind:
+            self._out_of_sync[document.name] = behind
+        else:
+            self._out_of_sync.pop(document.name, None)
+
+    def _is_behind(self, state: PartitionState) -> bool:
+        if self._broker_id in state.isr or self._broker_id not in state.replicas or state.leader == NO_LEADER:
+            return False
+        return self._broker_id not in state.adding_replicas
 
     def _unassign(self, topic_partition: TopicPartition) -> None:
         """Remove a replica from the lookup, and schedule the removal of the replica's log."""
@@ -560,6 +562,7 @@ class ReplicaManager:
     def _drop(self, document: TopicDocument) -> None:
         """Stop serving a deleted topic, and schedule the removal of its logs."""
         self.settings.forget(document.name)
+        self._out_of_sync.pop(document.name, None)
         topic = self.lookup.remove(document.name)
         for index in {*range(len(document.partitions)), *(topic.partitions if topic is not None else ())}:
             topic_partition = TopicPartition(document.name, index)

@@ -80,7 +80,9 @@ class Transition(NamedTuple):
 _S, _T = ReplicaState, Trigger
 WITHOUT_LOG: Final = (_S.UNMADE, _S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST)
 _WITH_LOG: Final = (_S.ONLINE, _S.AHEAD, _S.OFFLINE)
-NOT_SERVED: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.AHEAD, _S.OFFLINE)
+WITHOUT_USABLE_LOG: Final = (_S.REFUSED, _S.AWAY, _S.DAMAGED, _S.LOST, _S.OFFLINE)
+"""The states of assigned replicas whose logs failed, or could not be found, loaded or created."""
+NOT_SERVED: Final = (*WITHOUT_USABLE_LOG, _S.AHEAD)
 """The states of assigned replicas that are not served; every second, the broker checks if it can serve them."""
 
 TRANSITIONS: Final = (
