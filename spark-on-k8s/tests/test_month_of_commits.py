@@ -32,6 +32,8 @@ METADATA_BYTES_MAX: Final = 5_000_000
 COMMIT_SECONDS_MAX: Final = 5.0
 START_SECONDS_MAX: Final = 10.0
 START_MIB_MAX: Final = 256
+VERIFY_MIB_MAX: Final = 320
+"""With PySpark, which a run that archives imports only afterwards."""
 TABLES: Final = r"""
 import re, sys, time
 began_s = time.monotonic()
@@ -89,7 +91,7 @@ def test_a_run_begins_soon_after_a_month_of_commits_and_metadata_stays_small(
     number, seconds, mebibytes = in_a_new_process(tmp_path, VERIFY)
     assert number == COMMITS * PARTITIONS * PER_MINUTE
     print(f"verify: {seconds:.1f} s and {mebibytes} MiB before Spark compares")
-    assert mebibytes < START_MIB_MAX or not IS_SOAK
+    assert mebibytes < VERIFY_MIB_MAX or not IS_SOAK
     found = writer.archived()
     assert found.ends(commit=COMMITS - 2) == dict.fromkeys(range(PARTITIONS), (COMMITS - 1) * PER_MINUTE)
     assert found.records_by_partition()[PARTITIONS - 1] == COMMITS * PER_MINUTE

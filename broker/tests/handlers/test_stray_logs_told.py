@@ -38,7 +38,7 @@ def services(broker: Broker) -> Any:
 
 
 def described_configs(broker: Broker) -> dict[str, str | None]:
-    entries = configs._entries(services(broker), 4, str(HERE))
+    entries = configs._entries(services(broker), lambda _: [], 4, str(HERE))
     return {each.name: each.value for each in entries if each.name in (STRAY_LOGS, STRAY_LOGS_OFFLINE)}
 
 

@@ -11,8 +11,8 @@ resources are topics, brokers, groups, and the loggers of this broker (KIP-412).
 AlterConfigs (33), v0 to v2: replaces all configs of each resource.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
@@ -71,6 +71,10 @@ NAMED: Final[Mapping[int, str]] = {
 }
 """The resource types without a default resource, with the names that Kafka's error messages use."""
 
+SAME_CONFIGS_KEPT: Final = 16
+"""The maximum number of different topic configs that one response describes only once."""
+_DescribedTopic = Callable[[tuple[tuple[str, str], ...]], Sequence[ConfigEntry]]
+
 DescribedResource = DescribeConfigsResponse.DescribeConfigsResult
 EntryResult = DescribedResource.DescribeConfigsResourceResult
 SynonymResult = EntryResult.DescribeConfigsSynonym
@@ -85,17 +89,23 @@ async def describe_configs(
     If the request names configs of a resource, only these are returned.
     """
     answer = AnswerInTurns(DescribeConfigsResponse, context, environment.answers)
-    results = await answer.elements(("results",), request.resources, partial(_describe, environment, request))
+    config = environment.config
+    topics = lru_cache(SAME_CONFIGS_KEPT)(lambda overrides: describe_topic(dict(overrides), config))
+    described = partial(_describe, environment, request, topics)
+    results = await answer.elements(("results",), request.resources, described)
     return DescribeConfigsResponse(results=results)
 
 
 def _describe(
-    environment: HandlerEnvironment, request: DescribeConfigsRequest, resource: ResourceToDescribe
+    environment: HandlerEnvironment,
+    request: DescribeConfigsRequest,
+    topics: _DescribedTopic,
+    resource: ResourceToDescribe,
 ) -> DescribedResource:
     code, message, entries = ErrorCode.NONE, "", []
     try:
         wanted = set(resource.configuration_keys or ())
-        found = _entries(environment, resource.resource_type, resource.resource_name)
+        found = _entries(environment, topics, resource.resource_type, resource.resource_name)
         entries = [_entry(request, each) for each in found if not wanted or each.name in wanted]
     except ApiError as error:
         code, message = error.code, error.message or ""
@@ -108,12 +118,14 @@ def _describe(
     )
 
 
-def _entries(environment: HandlerEnvironment, resource_type: int, name: str) -> Iterable[ConfigEntry]:
+def _entries(
+    environment: HandlerEnvironment, topics: _DescribedTopic, resource_type: int, name: str
+) -> Iterable[ConfigEntry]:
     if resource_type == ConfigResourceType.TOPIC:
         document = environment.image.topics.get(name)
         if document is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
-        return [*describe_topic(document.configs, environment.config), *_losses(environment, document)]
+        return [*topics(tuple(document.configs.items())), *_losses(environment, document)]
     if resource_type == ConfigResourceType.BROKER:
         if name == ALL_BROKERS:
             return _of_all_brokers(environment)

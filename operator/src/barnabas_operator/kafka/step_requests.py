@@ -7,13 +7,20 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from kafka.admin import ConfigResource, ScramMechanism, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from kafka.admin import (
+    ConfigResource,
+    ConfigResourceType,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from kafka.protocol.admin import (
     AlterClientQuotasRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
     DescribeUserScramCredentialsRequest,
 )
 from kafka.protocol.api_message import ApiMessage
@@ -22,6 +29,7 @@ from kafka.structs import TopicPartition
 from barnabas_core import kafka_uuid
 from barnabas_core.acls import AclEntry, AclOperation, AclPattern, PatternType, Permission, ResourceType
 from barnabas_core.config.broker_definitions import STRAY_LOGS, STRAY_LOGS_OFFLINE, parse_stray_logs
+from barnabas_core.config.describe import ConfigSource
 from barnabas_core.errors import ErrorCode
 from barnabas_kafka.connection import ClusterUnreachable, reachable
 from barnabas_operator.planning.cluster_state import StrayLog
@@ -176,7 +184,7 @@ Value = TypeVar("Value")
 Ask = Callable[[Any, Sequence[str]], Mapping[str, Value]]
 """A function that reads, with kafka-python's admin client, a value such as `min.insync.replicas` of each topic."""
 
-_SET_ON: Final = {"topic": "DYNAMIC_TOPIC_CONFIG", "group": "DYNAMIC_GROUP_CONFIG"}
+_SET_ON: Final = {"topic": ConfigSource.TOPIC, "group": ConfigSource.GROUP}
 _MIN_ISR: Final = "min.insync.replicas"
 
 
@@ -222,11 +230,21 @@ class TopicAnswers(Generic[Value]):
 
 
 def overrides(client: Any, names: Sequence[str], kind: str = "topic") -> dict[str, Mapping[str, str]]:
-    """Return the configs that are set on each topic or, if `kind` is "group", on each group."""
-    found = client.describe_configs([ConfigResource(kind.upper(), name) for name in names])[kind]
+    """Return the configs that are set on each topic or, if `kind` is "group", on each group.
+
+    The request is our own: `describe_configs` of kafka-python takes twice as long for the configs of many topics.
+    """
+    resource_type, set_on = ConfigResourceType[kind.upper()].value, _SET_ON[kind]
+    asked = [
+        DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=None
+        )
+        for name in names
+    ]
+    answer = client.ask(DescribeConfigsRequest(resources=asked))
     return {
-        name: {key: entry["value"] for key, entry in configs.items() if entry["config_source"] == _SET_ON[kind]}
-        for name, configs in found.items()
+        each.resource_name: {entry.name: entry.value for entry in each.configs if entry.config_source == set_on}
+        for each in answer.results
     }
 
 
