@@ -55,3 +55,12 @@ def rss_mb(*pids: int) -> float:
     """Return the resident memory of the families in MB (10^6 bytes); shared pages count in each member."""
     pages = sum(int(fields[21]) for pid in pids for member in family(pid) if (fields := _stat(member)))
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_rss_mb(pid: int) -> float:
+    """Return the largest resident memory that a process has had, in MB (10^6 bytes), or 0 if it has ended."""
+    try:
+        lines = (PROC / str(pid) / "status").read_text(encoding="ascii", errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024 / 1e6

@@ -58,6 +58,8 @@ JOBS: Final = Group(
         Metric("archive_to_plain", "archive over plain read", Better.HIGHER, Aim(value_min=0.9)),
         Metric("plain_mb_per_s", "plain read, MB/s", Better.HIGHER),
         Metric("restore_mb_per_s", "restore, MB/s", Better.HIGHER, NO_SLOWER),
+        Metric("spark_mb", "peak memory of Spark, MB", Better.LOWER),
+        Metric("objects", "files of the archive", Better.LOWER),
     ),
 )
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
@@ -218,4 +220,6 @@ def all_rows() -> list[Row]:
         *_jobs(),
         *secured_cluster_rows(),
         *cluster_rows(),
+        # This row takes half an hour, so that a full run without --minutes has no time left for it.
+        Row("jobs.50m", "50,000,000 records of 200 B", JOBS, SparkJobs(50_000_000), quick=False, slow=True),
     ]

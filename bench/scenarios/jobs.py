@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 
 from bench.clients.job import NotRun
 from bench.metrics import Measurement
+from bench.processes import family, peak_rss_mb
 from bench.scenarios.stand import Stand
 from bench.topics import create
 
@@ -29,6 +30,7 @@ VALUE_BYTES: Final = 200
 SEED: Final = 1
 MEMORY: Final = "1g"
 WARM_UPS: Final = 2
+WARM_RECORDS: Final = 500_000
 FLUSH_S: Final = 300.0
 
 
@@ -41,12 +43,15 @@ class SparkJobs:
     def measure(self, stand: Stand, peer: str) -> Measurement:
         """Run each job once in a warm JVM: the first run of each takes three times the CPU."""
         bootstrap = stand.brokers.standing(peer).bootstrap
-        topic = stand.new_topic_name()
-        create(bootstrap, [topic], PARTITIONS)
+        warm, topic = stand.new_topic_name(), stand.new_topic_name()
+        create(bootstrap, [warm, topic], PARTITIONS)
+        fill(bootstrap, warm, min(self.records, WARM_RECORDS))
         megabytes = fill(bootstrap, topic, self.records) / 1e6
         folder = Path(tempfile.mkdtemp(prefix="bench-jobs-"))
         try:
-            return _measured(_session(), bootstrap, topic, folder, megabytes)
+            spark = _session()
+            _warm_up(spark, bootstrap, warm, folder)
+            return _measured(spark, bootstrap, topic, folder, megabytes)
         finally:
             shutil.rmtree(folder)
 
@@ -66,16 +71,25 @@ def _session() -> "SparkSession":
         raise NotRun(str(error)) from None
 
 
+def _warm_up(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
+    from barnabas_jobs.jobs import archive, restore
+
+    for turn in range(WARM_UPS):
+        _plain(spark, bootstrap, topic, folder / f"warm-{turn}")
+        chosen: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "topic": topic,
+            "archive": str(folder / f"warm-archive-{turn}"),
+        }
+        archive.run(spark, archive.Options(**chosen))
+    restore.run(spark, restore.Options(**chosen, into=f"{topic}-restored", create=True))
+
+
 def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, megabytes: float) -> Measurement:
     from barnabas_jobs.jobs import archive, restore, verify
 
     chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "archive": str(folder / "archive")}
     into = f"{topic}-restored"
-    for turn in range(WARM_UPS):
-        _plain(spark, bootstrap, topic, folder / f"warm-{turn}")
-        warm = {**chosen, "archive": str(folder / f"warm-archive-{turn}")}
-        archive.run(spark, archive.Options(**warm))
-    restore.run(spark, restore.Options(**warm, into=f"{topic}-warm", create=True))
     plain_s = _seconds(lambda: _plain(spark, bootstrap, topic, folder / "plain"))
     archive_s = _seconds(lambda: archive.run(spark, archive.Options(**chosen)))
     restore_s = _seconds(lambda: restore.run(spark, restore.Options(**chosen, into=into, create=True)))
@@ -87,7 +101,15 @@ def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, m
         "archive_mb_per_s": megabytes / archive_s,
         "archive_to_plain": plain_s / archive_s,
         "restore_mb_per_s": megabytes / restore_s,
+        "spark_mb": _peak_mb(spark),
+        "objects": float(sum(each.is_file() for each in (folder / "archive").rglob("*"))),
     }
+
+
+def _peak_mb(spark: "SparkSession") -> float:
+    """Return the largest memory of the JVM and its Python workers since their start, in MB."""
+    gateway: Any = spark.sparkContext._gateway
+    return sum(peak_rss_mb(each) for each in family(gateway.proc.pid))
 
 
 def _plain(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
