@@ -285,7 +285,7 @@ class ReplicaManager:
         self._removals = FairRounds(clock, timers, lambda: states.of(ReplicaState.GOING), self._remove)
         self._stray_deletions = FairRounds(clock, timers, self._policy.deleted_strays, self._policy.delete_stray)
         self._out_of_sync: dict[str, list[int]] = {}
-        """By topic, the partitions whose ISR lacks this broker's replica; a probe asks for them each second."""
+        """The partitions by topic whose ISR lacks this broker's replica; a probe asks for them each second."""
         self._is_making = False
         """True if the next turn of the event loop will create partitions."""
         self._has_stopped = False
