@@ -10,7 +10,7 @@ cache of the kernel, while the catalog syncs the commit that names these files.
 import io
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.typedef import EMPTY_DICT, Properties
 from pyiceberg.types import (
     BinaryType,
@@ -469,13 +469,9 @@ def newest_head(table: Table) -> Head | None:
     )
 
 
-def ancestors(table: Table) -> Iterator[Snapshot]:
-    """Yield the snapshots from the newest to the oldest one that has not expired."""
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        yield snapshot
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent is not None else None
+def ancestors(table: Table) -> Iterable[Snapshot]:
+    """Return the snapshots from the newest to the oldest one that has not expired."""
+    return ancestors_of(table.current_snapshot(), table.metadata)
 
 
 def properties_of(snapshot: Snapshot) -> Mapping[str, str]:

@@ -13,8 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import structs
-from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError, TableAlreadyExistsError
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -323,7 +322,9 @@ def begin(tables: ArchiveTables, identity: Identity, clock: Callable[[], float])
     """
     tables.store.make(tables.namespace)
     with as_job_failed(f"archive={tables}: the namespace {tables.namespace} cannot be created"):
-        _create_namespace(tables.catalog, tables.namespace)
+        parts = tuple(tables.namespace.split("."))
+        for length in range(1, len(parts) + 1):
+            tables.catalog.create_namespace_if_not_exists(parts[:length])
     number = 1
     for table in tables.tables(identity.topic):
         if (table.properties[TOPIC_ID], table.properties.get(CLUSTER_ID)) == identity[1:]:
@@ -337,14 +338,6 @@ def begin(tables: ArchiveTables, identity: Identity, clock: Callable[[], float])
     if data.properties.get(TOPIC_ID) != identity.topic_id:
         raise OtherRun(f"table={name}: another run has created this table for another topic; run the job again")
     return TableWriter(tables, data, ranges, clock)
-
-
-def _create_namespace(catalog: Catalog, namespace: str) -> None:
-    for length in range(1, len(parts := namespace.split(".")) + 1):
-        try:
-            catalog.create_namespace(tuple(parts[:length]))
-        except NamespaceAlreadyExistsError:
-            continue
 
 
 def _table(
