@@ -6,6 +6,7 @@ from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.files.archive_tables import newest_head
+from barnabas_jobs.kafka import topics
 from barnabas_jobs.planning.archived import Identity
 from barnabas_jobs.planning.errors import JobFailed, Refused
 from harness.server_process import free_port
@@ -90,9 +91,12 @@ def test_a_log_that_lost_its_tail_is_refused(spark: SparkSession, world: World) 
         world.archive(spark)
 
 
-def test_archive_names_a_missing_topic_and_an_unreachable_cluster(spark: SparkSession, world: World) -> None:
+def test_archive_names_a_missing_topic_and_an_unreachable_cluster(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(JobFailed, match=f"topic={world.topic}: the cluster at .* has no such topic"):
         world.archive(spark)
+    monkeypatch.setattr(topics, "CONNECT_S", 0.5)
     with pytest.raises(JobFailed, match=r"bootstrap=127\.0\.0\.1:\d+: no broker answered"):
         world.archive(spark, bootstrap=f"127.0.0.1:{free_port()}")
     assert not (world.folder / "catalog.db").exists()

@@ -74,24 +74,26 @@ def test_a_topic_and_its_groups_go_back_to_a_point_in_time(spark: SparkSession, 
 
 
 def test_the_offsets_of_a_group_with_members_are_committed_by_a_later_run(spark: SparkSession, world: World) -> None:
-    """An offset that the group has committed by itself since stays."""
-    into, busy = f"{world.topic}-into", f"{world.topic}-busy"
+    """An offset that a group has committed by itself since stays."""
+    into, busy, ahead = f"{world.topic}-into", f"{world.topic}-busy", f"{world.topic}-ahead"
     world.make()
     world.make(topic=into)
     world.write(30)
     commit(world, busy, {0: 5, 1: 6})
+    commit(world, ahead, {2: 3})
     world.archive(spark)
     back = {"into": into, "until": last_commit(spark, world)}
+    assert Groups(world.bootstrap).commit(ahead, into, {2: 8})
+    there = {ahead: ({2: 3}, "there already")}
     with member(world, busy, into):
         result = restored(spark, world, **back)
-        assert outcomes(result) == {busy: ({0: 5, 1: 6}, "has members")}
+        assert outcomes(result) == {busy: ({0: 5, 1: 6}, "has members"), **there}
         assert not result.fine
         assert result.summary.startswith("the offsets of 1 groups were not committed, because the groups have members")
         assert committed(world, into, busy) == {}
     assert Groups(world.bootstrap).commit(busy, into, {1: 9})
-    assert outcomes(restored(spark, world, **back)) == {busy: ({0: 5, 1: 6}, "committed")}
-    assert committed(world, into, busy) == {0: 5, 1: 9}
-    assert outcomes(restored(spark, world, **back)) == {busy: ({0: 5, 1: 6}, "there already")}
+    assert outcomes(restored(spark, world, **back)) == {busy: ({0: 5, 1: 6}, "committed"), **there}
+    assert (committed(world, into, busy), committed(world, into, ahead)) == ({0: 5, 1: 9}, {2: 8})
 
 
 def test_a_time_before_the_first_commit_is_refused(spark: SparkSession, world: World) -> None:

@@ -10,9 +10,9 @@ from barnabas_jobs.planning.lag import GROUPS_DRAWN, TOPICS_DRAWN, Objective
 
 HOUR_MS = 3_600_000
 GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
-HOURS_DRAWN = 40
+HOURS_DRAWN = 10
 """Fewer hours than the job draws."""
-HOURS = HOURS_DRAWN + 80
+HOURS = HOURS_DRAWN + 20
 DAYS = -(-HOURS // 24)
 COMMITS = (
     "group string, topic string, partition int, commit_ms long, lag long, seconds double, log_partition int, "
