@@ -5,6 +5,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+import msgspec
+
 from barnabas_broker.coordinators.share_delivery import reading, share_partition
 from barnabas_broker.coordinators.share_delivery.dead_letters import DeadLetter, _Writing
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition
@@ -63,7 +65,7 @@ def stores_no_delivery_counts() -> Iterator[None]:
 
     def mistaken(ranges: Sequence[Range]) -> ShareChange:
         made = change(ranges)
-        return made._replace(batches=[each._replace(delivery_count=0) for each in made.batches])
+        return msgspec.structs.replace(made, batches=[each._replace(delivery_count=0) for each in made.batches])
 
     with patch.object(share_partition, "_change", mistaken):
         yield

@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import takewhile
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.groups.coordinator import GroupCoordinator
 from barnabas_broker.coordinators.groups.shard import GroupEnvironment
@@ -65,7 +67,7 @@ _WRITE_TIMEOUT_MS: Final = 30_000
 """The timeout in ms for writing a record of a transaction, as long as Kafka's request.timeout.ms."""
 
 
-class CoordinatorWorld(NamedTuple):
+class CoordinatorWorld(msgspec.Struct, frozen=True):
     """The dependencies of the coordinators of groups, transactions and share-partitions."""
 
     config: BrokerConfig
@@ -170,7 +172,7 @@ def make_groups(world: CoordinatorWorld, persister: SharePersister) -> GroupCoor
     return GroupCoordinator(environment, config.offsets_topic_num_partitions)
 
 
-class DeliveryWorld(NamedTuple):
+class DeliveryWorld(msgspec.Struct, frozen=True):
     """The dependencies of the delivery of share groups, beside those of all coordinators."""
 
     persister: SharePersister
@@ -181,7 +183,7 @@ class DeliveryWorld(NamedTuple):
     writer: MetadataWriter
 
 
-class DeliveryParts(NamedTuple):
+class DeliveryParts(msgspec.Struct, frozen=True):
     """The delivery of share groups, and the client that writes their dead letters."""
 
     delivery: ShareDelivery
@@ -248,7 +250,7 @@ class GroupConfigs:
         return found
 
 
-class TransactionParts(NamedTuple):
+class TransactionParts(msgspec.Struct, frozen=True):
     """The transaction coordinator, the check before transactional appends (`gate`), and the sender of markers.
 
     `links` sends the requests of coordinators to other brokers.
@@ -305,7 +307,7 @@ async def _ask_new_id(producer_ids: ProducerIds, take: Callable[[int], object]) 
         return  # The next check of transaction timeouts requests a producer id again.
 
 
-class ShareParts(NamedTuple):
+class ShareParts(msgspec.Struct, frozen=True):
     """The share coordinator, and the persister that asks the coordinators of all brokers."""
 
     coordinator: ShareCoordinator

@@ -11,7 +11,9 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.metadata.documents import CLUSTER_KEY, PARTITIONS_MAX
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
@@ -58,7 +60,7 @@ from barnabas_core.config.topic_configs import effective_log_config
 from barnabas_kube.access import Access
 
 
-class NodeSizes(NamedTuple):
+class NodeSizes(msgspec.Struct, frozen=True):
     """The limits that are not settings; the simulation sets them low, because its logs and topics are small."""
 
     document_partitions_max: int = PARTITIONS_MAX
@@ -66,7 +68,7 @@ class NodeSizes(NamedTuple):
     move_steps: MoveSteps = STEPS
 
 
-class NodeEnvironment(NamedTuple):
+class NodeEnvironment(msgspec.Struct, frozen=True):
     """The clock, timers, files and links of a node; `boot_id` changes when the machine restarts."""
 
     clock: Clock

@@ -9,8 +9,10 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.handlers.channel import MessageHandler, RequestContext, rights_of
 from barnabas_broker.handlers.handler_environment import HandlerEnvironment
@@ -142,7 +144,7 @@ _ID: Final = ResourceType.TRANSACTIONAL_ID
 LATEST: Final = 1 << 15
 
 
-class Need(NamedTuple):
+class Need(msgspec.Struct, frozen=True):
     """A right that a request needs."""
 
     operation: AclOperation
@@ -182,7 +184,7 @@ CODES: Final[Mapping[ResourceType, ErrorCode]] = {
 }
 
 
-class ApiRights(NamedTuple):
+class ApiRights(msgspec.Struct, frozen=True):
     """The rights that one API needs."""
 
     needs: tuple[Need, ...] = ()
@@ -416,7 +418,7 @@ def guarded(message_handler: Callable[[int], MessageHandler]) -> Callable[[int],
     return guarded_handler
 
 
-class _Checked(NamedTuple):
+class _Checked(msgspec.Struct, frozen=True):
     """The parts of a response that the guard makes."""
 
     response: Any = None

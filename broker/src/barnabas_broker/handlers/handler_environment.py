@@ -433,7 +433,7 @@ def _name(level: int) -> str:
     return min(LEVELS, key=lambda name: (LEVELS[name] < level, abs(LEVELS[name] - level)))
 
 
-class IgnoredConfig(NamedTuple):
+class IgnoredConfig(msgspec.Struct, frozen=True):
     """A stored config without effect; `resource` is `topic` or `broker`, and `name` the topic or broker id."""
 
     resource: str

@@ -11,8 +11,10 @@ topic is complete.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakSet, WeakValueDictionary
+
+import msgspec
 
 from barnabas_broker.metadata.model import NO_LEADER, PartitionState, TopicDocument
 from barnabas_broker.wire.encoder import Encoded, encode_element
@@ -149,7 +151,7 @@ class OneATurn:
             yield thing
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     turn: SharedTurn
     is_there: asyncio.Future[str | None]
     """The future for which a large response waits. With the result None the response continues; a text is the reason to
@@ -236,7 +238,7 @@ TopicResponse = MetadataResponse.MetadataResponseTopic
 PartitionResponse = TopicResponse.MetadataResponsePartition
 
 
-class Form(NamedTuple):
+class Form(msgspec.Struct, frozen=True):
     """The values on which the encoding of a topic depends besides the topic: API version, operations, live brokers."""
 
     version: int
@@ -246,7 +248,7 @@ class Form(NamedTuple):
     """The ids of the live brokers."""
 
 
-class EncodedTopic(NamedTuple):
+class EncodedTopic(msgspec.Struct, frozen=True):
     """A topic in encoded form, as an element of a Metadata response."""
 
     document: TopicDocument

@@ -12,7 +12,9 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby, islice
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, TypeVar, cast
+
+import msgspec
 
 from barnabas_broker.handlers.channel import AnswerInTurns, RequestContext, cluster_operations, rights_of, stepwise
 from barnabas_broker.handlers.guard import with_refused
@@ -283,7 +285,7 @@ DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponse
 DescribedPartition = DescribedTopic.DescribeTopicPartitionsResponsePartition
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """The position of a partition among all requested partitions, which are sorted by topic name and partition index.
 
     A page of partitions begins at a position. A missing topic has the position of its partition 0.

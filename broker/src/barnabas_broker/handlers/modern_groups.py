@@ -16,8 +16,10 @@ that does not exist, has the error GROUP_ID_NOT_FOUND.
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import Beat, BeatReply
 from barnabas_broker.coordinators.modern.group import ModernGroup, ModernMember
@@ -130,7 +132,7 @@ AssignmentT = TypeVar(
 CLASSIC, CONSUMER = 0, 1
 
 
-class GroupKind(NamedTuple):
+class GroupKind(msgspec.Struct, frozen=True):
     """The ways in which consumer groups and share groups differ here."""
 
     is_on: bool

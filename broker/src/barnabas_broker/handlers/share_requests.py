@@ -6,7 +6,9 @@ response is sent when all is stored. The epoch -1 also ends the share session. v
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from barnabas_broker.coordinators.share_delivery.sessions import FINAL_EPOCH, SessionKey
 from barnabas_broker.coordinators.share_delivery.share_partition import RENEW, AcknowledgementBatch
@@ -28,7 +30,7 @@ CHECKED_BATCHES: Final = 500
 ShareRequest: TypeAlias = ShareFetchRequest | ShareAcknowledgeRequest
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True):
     """The outcome of acknowledgements: None, or the error."""
 
     error: ApiError | None

@@ -23,8 +23,9 @@ import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from barnabas_broker.handlers.channel import ANONYMOUS, AnswerInTurns, RequestContext, error_fields, stepwise
@@ -136,7 +137,7 @@ def _refuse(field: str, value: str, allowed: str) -> None:
     raise ApiError(ErrorCode.INVALID_REQUEST, f"the ACL has {field}={value!r}; allowed: {allowed}")
 
 
-class AclFilter(NamedTuple):
+class AclFilter(msgspec.Struct, frozen=True):
     """The filter of a DescribeAcls or DeleteAcls request; ANY and None match all values."""
 
     resource_type: ResourceType
@@ -250,14 +251,14 @@ USER_CHARS_MAX: Final = 255
 AlteredUser = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 
 
-class ScramDecision(NamedTuple):
+class ScramDecision(msgspec.Struct, frozen=True):
     """The changes to store, and the outcome for each user in the request: an error, or None."""
 
     changes: Mapping[Named, ScramCredential | None]
     outcomes: Mapping[str, ApiError | None]
 
 
-class Present(NamedTuple):
+class Present(msgspec.Struct, frozen=True):
     """The credentials before the changes, the wall-clock time, and the longest allowed overlap of two passwords."""
 
     credentials: Mapping[Named, ScramCredential]

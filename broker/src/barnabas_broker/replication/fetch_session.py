@@ -14,7 +14,9 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.replication.leader_replica import FetchPosition
 from barnabas_broker.replication.other_brokers import Links
@@ -101,7 +103,7 @@ Key = tuple[bytes, int]
 """A topic id and a partition index."""
 
 
-class FetchEnvironment(NamedTuple):
+class FetchEnvironment(msgspec.Struct, frozen=True):
     """The objects and functions that all fetchers of a broker share."""
 
     broker_id: int
@@ -379,7 +381,7 @@ TRUNCATION_S: Final = 0.05
 """The interval in seconds at which a move checks whether a truncation of its log has ended."""
 
 
-class MoveSteps(NamedTuple):
+class MoveSteps(msgspec.Struct, frozen=True):
     """The limits of a move: it copies at most `copy_bytes` in one turn of the event loop.
 
     A copy that lacks at most `swap_lag_bytes` is synced, and then completed and swapped in one turn.

@@ -9,8 +9,10 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.replication.fetch_session import NO_SESSION, FetchEnvironment, FetchSession, Throttle, pause_s
 from barnabas_broker.replication.other_brokers import Link
@@ -204,7 +206,7 @@ class Fetcher:
             self._broke(f"no response came within replica.socket.timeout.ms={timeout_ms}")
 
 
-class FetchStatus(NamedTuple):
+class FetchStatus(msgspec.Struct, frozen=True):
     """The status of a fetched partition, with its lag in offsets, and whether the last fetch failed."""
 
     topic_partition: TopicPartition

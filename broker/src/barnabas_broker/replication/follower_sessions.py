@@ -8,6 +8,8 @@ without results waits until records are appended, or until its `max_wait_ms` has
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from barnabas_broker.replication.fetch_session import Throttle
 from barnabas_broker.replication.partition import Partition, no_replica
 from barnabas_broker.storage.errors import StorageError
@@ -207,7 +209,7 @@ SESSION_GONE: Final = FollowerAnswer(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, NO_SE
 SendAnswer = Callable[[FollowerAnswer], None]
 
 
-class LeaderEnvironment(NamedTuple):
+class LeaderEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of all sessions."""
 
     broker_id: int

@@ -25,6 +25,8 @@ from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable,
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from barnabas_broker.metadata.controller.decisions.fencing import IsrChange
 from barnabas_broker.metadata.model import PartitionState
 from barnabas_broker.storage.logs.log import Log
@@ -398,7 +400,7 @@ def is_ahead(log: Log, state: PartitionState) -> bool:
     return log.epochs.latest_epoch > state.leader_epoch >= 0
 
 
-class PartitionEnvironment(NamedTuple):
+class PartitionEnvironment(msgspec.Struct, frozen=True):
     """The objects and functions that all partitions of a broker share.
 
     The function `lag_ms_max` returns the value of `replica.lag.time.max.ms`.

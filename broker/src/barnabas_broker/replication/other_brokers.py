@@ -27,7 +27,9 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import NO_LEADER
@@ -130,7 +132,7 @@ PARTITIONS_A_REQUEST: Final = 500
 Topic = ListOffsetsRequest.ListOffsetsTopic
 
 
-class _Kind(NamedTuple):
+class _Kind(msgspec.Struct, frozen=True):
     """The offsets that are asked for."""
 
     timestamp: int

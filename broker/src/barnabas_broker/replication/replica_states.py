@@ -10,6 +10,8 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.metadata.controller.decisions.elections import LogAhead
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.replication.leader_replica import IsrProposer, Purgatory
@@ -301,7 +303,7 @@ class Fetching(Protocol):
         ...
 
 
-class ReplicaEnvironment(NamedTuple):
+class ReplicaEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the replica manager."""
 
     clock: Clock

@@ -17,6 +17,8 @@ from itertools import takewhile
 from mmap import mmap
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from barnabas_core.loop_turns import WOKEN_CONNECTIONS
 
 MAPPED_IPV4: Final = "::ffff:"
@@ -142,7 +144,7 @@ class NetworkQueue(Generic[ClientT]):
         self._waiting.clear()
 
 
-class Newcomer(NamedTuple):
+class Newcomer(msgspec.Struct, frozen=True):
     """The origin of a client, and the time since which it is a newcomer."""
 
     network: str

@@ -165,7 +165,7 @@ class MapKeys(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float
 
 
-class KeysMapped(NamedTuple):
+class KeysMapped(msgspec.Struct, frozen=True):
     """The response to `MapKeys`. The helper keeps the map of the keys below `end_offset` for `CleanSegments`."""
 
     end_offset: int
@@ -187,7 +187,7 @@ class CleanSegments(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_s: float
 
 
-class SegmentCleaned(NamedTuple):
+class SegmentCleaned(msgspec.Struct, frozen=True):
     """The response to `CleanSegments`: the `.cleaned` files at `base_offset` are complete and synced."""
 
     base_offset: int
@@ -217,14 +217,14 @@ class InspectBatch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Inspected(NamedTuple):
+class Inspected(msgspec.Struct, frozen=True):
     """The response for a valid batch: the bytes to store (None if unchanged) and the max timestamp for its header."""
 
     batch: bytes | None
     max_timestamp_ms: int
 
 
-class Refused(NamedTuple):
+class Refused(msgspec.Struct, frozen=True):
     """The response for an invalid batch: an ErrorCode and its message.
 
     `record_errors` names the invalid records, unless the whole batch is invalid (KIP-467). Only the first 100 invalid
@@ -237,7 +237,7 @@ class Refused(NamedTuple):
     is_broken: bool = False
 
 
-class Failed(NamedTuple):
+class Failed(msgspec.Struct, frozen=True):
     """The response to a request that failed because of the disk, damaged data, a lack of memory or another error."""
 
     message: str

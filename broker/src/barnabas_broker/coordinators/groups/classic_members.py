@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.groups.group import Group
 from barnabas_broker.coordinators.groups.messages import (
     CONSUMER_PROTOCOL_TYPE,
@@ -53,7 +55,7 @@ _VERSION_MAX: Final = 3
 _INT16: Final = struct.Struct(">h")
 
 
-class Subscription(NamedTuple):
+class Subscription(msgspec.Struct, frozen=True):
     """The topics to which a classic consumer subscribes, and the partitions that it still owns."""
 
     topics: tuple[str, ...]
@@ -101,7 +103,7 @@ class _Topic(NamedTuple):
     partitions: Collection[int]
 
 
-class _Assignment(NamedTuple):
+class _Assignment(msgspec.Struct, frozen=True):
     assigned_partitions: Collection[_Topic]
     user_data: bytes | None
 
@@ -129,7 +131,7 @@ _UPGRADING: Final = ("bidirectional", "upgrade")
 _DOWNGRADING: Final = ("bidirectional", "downgrade")
 
 
-class Upgrade(NamedTuple):
+class Upgrade(msgspec.Struct, frozen=True):
     """A consumer group that was made of a classic one, and the change that has made it."""
 
     group: ConsumerGroup

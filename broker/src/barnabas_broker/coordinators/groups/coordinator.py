@@ -6,8 +6,10 @@ Handlers pass typed requests and a callback for the answer. The coordinator's `r
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.groups import consumer_groups, membership, rebalance, removal
 from barnabas_broker.coordinators.groups.group import (
@@ -120,7 +122,7 @@ _TEXT_BYTES_MAX: Final = 32_000
 """The maximum length in bytes of an id or a name, because the records of groups store lengths in 16 bits."""
 
 
-class GroupOffset(NamedTuple):
+class GroupOffset(msgspec.Struct, frozen=True):
     """A committed offset of a group, with the state and the number of members of the group."""
 
     group_id: str

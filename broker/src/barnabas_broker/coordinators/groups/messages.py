@@ -54,7 +54,7 @@ class OffsetKey(NamedTuple):
     partition: int
 
 
-class GroupKey(NamedTuple):
+class GroupKey(msgspec.Struct, frozen=True):
     """The key of a group's metadata."""
 
     group_id: str
@@ -237,7 +237,7 @@ class JoinRequest(NamedTuple):
     reason: str | None = None
 
 
-class JoinedMember(NamedTuple):
+class JoinedMember(msgspec.Struct, frozen=True):
     """A member in the leader's JoinGroup reply."""
 
     member_id: str
@@ -258,7 +258,7 @@ class JoinReply(NamedTuple):
     members: tuple[JoinedMember, ...] = ()
 
 
-class SyncRequest(NamedTuple):
+class SyncRequest(msgspec.Struct, frozen=True):
     """A SyncGroup request; only the leader sends `assignments`, by member id.
 
     The protocol type and the protocol name are None before request version 5.
@@ -273,7 +273,7 @@ class SyncRequest(NamedTuple):
     assignments: Mapping[str, bytes] = {}
 
 
-class SyncReply(NamedTuple):
+class SyncReply(msgspec.Struct, frozen=True):
     """The answer to a SyncGroup."""
 
     error: ErrorCode
@@ -282,7 +282,7 @@ class SyncReply(NamedTuple):
     assignment: bytes = b""
 
 
-class MemberIdentity(NamedTuple):
+class MemberIdentity(msgspec.Struct, frozen=True):
     """The member to remove, named by its member id, or by its instance id if the member id is empty (KIP-345)."""
 
     member_id: str
@@ -290,14 +290,14 @@ class MemberIdentity(NamedTuple):
     reason: str | None = None
 
 
-class LeaveResult(NamedTuple):
+class LeaveResult(msgspec.Struct, frozen=True):
     """The result for one member of a LeaveGroup."""
 
     identity: MemberIdentity
     error: ErrorCode
 
 
-class CommitRequest(NamedTuple):
+class CommitRequest(msgspec.Struct, frozen=True):
     """An OffsetCommit or TxnOffsetCommit. Generation -1 without a member id means that the client is not a member.
 
     The coordinator sets the commit timestamps of the offsets.
@@ -316,7 +316,7 @@ class CommitRequest(NamedTuple):
 Reply = JoinReply | SyncReply
 
 
-class StaticRejoin(NamedTuple):
+class StaticRejoin(msgspec.Struct, frozen=True):
     """The JoinGroup of a static member that rejoins a Stable group.
 
     `reply` is sent once the new member id is stored.
@@ -326,7 +326,7 @@ class StaticRejoin(NamedTuple):
     reply: JoinReply
 
 
-class Append(NamedTuple):
+class Append(msgspec.Struct, frozen=True):
     """A record of group metadata to append to the log.
 
     The functions `appended` and `append_failed` in `membership.py` handle the outcome.

@@ -18,7 +18,7 @@ from collections import ChainMap
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -208,7 +208,7 @@ _SERVED_AT_ONCE: Final = 100
 """The number of groups whose session timeouts are started before other tasks may run: about a millisecond of work."""
 
 
-class GroupEnvironment(NamedTuple):
+class GroupEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the group coordinator."""
 
     config: BrokerConfig
@@ -235,7 +235,7 @@ class Counters(msgspec.Struct):
     consumer_group_rebalances: int = 0
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     """A member's request that has not been answered yet."""
 
     group_id: str

@@ -9,8 +9,10 @@ determined (`range`, and the topics of mixed subscriptions) the result is the sa
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from barnabas_core.loop_turns import InSteps
 
@@ -26,7 +28,7 @@ _PLACE_BYTES: Final = 64
 _STEP_PLACES: Final = 256
 
 
-class Subscriber(NamedTuple):
+class Subscriber(msgspec.Struct, frozen=True):
     """The facts about a member that an assignor uses: the topics that it subscribes to, and its target so far."""
 
     instance_id: str | None

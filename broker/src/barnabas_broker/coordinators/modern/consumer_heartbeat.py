@@ -21,6 +21,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.modern.assignors import ASSIGNORS, Assignment
 from barnabas_broker.coordinators.modern.group import (
     LEAVE_EPOCH,
@@ -64,7 +66,7 @@ Reported = Mapping[UUID, Collection[int]] | None
 """The partitions that a member says it owns, by topic id; None if the heartbeat does not say."""
 
 
-class Aim(NamedTuple):
+class Aim(msgspec.Struct, frozen=True):
     """The target assignment that a member is to reach, its epoch, and what stands in the way."""
 
     epoch: int

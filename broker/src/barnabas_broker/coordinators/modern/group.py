@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -307,7 +307,7 @@ def _uncounted(counts: Counter[str], names: Iterable[str]) -> Counter[str]:
     return counts or _NONE
 
 
-class Matching(NamedTuple):
+class Matching(msgspec.Struct, frozen=True):
     """Regular expressions of a group, and the names with which they must be matched."""
 
     patterns: Collection[str]

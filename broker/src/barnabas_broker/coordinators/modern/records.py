@@ -11,6 +11,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.modern.assignors import Assignment
 from barnabas_broker.coordinators.runtime.turns import MalformedRecord, encode_string, read_string
 from barnabas_broker.wire.decoder import decoder
@@ -85,7 +87,7 @@ class MemberState(IntEnum):
     UNRELEASED = 2
 
 
-class GroupEpoch(NamedTuple):
+class GroupEpoch(msgspec.Struct, frozen=True):
     """The epoch of a group, which rises with each change that needs another assignment, and the hash of its topics."""
 
     epoch: int
@@ -106,14 +108,14 @@ class MemberProtocol(NamedTuple):
     metadata: bytes
 
 
-class ClassicMetadata(NamedTuple):
+class ClassicMetadata(msgspec.Struct, frozen=True):
     """The additional metadata of a member that uses the classic protocol."""
 
     session_timeout_ms: int
     supported_protocols: tuple[MemberProtocol, ...]
 
 
-class MemberMetadata(NamedTuple):
+class MemberMetadata(msgspec.Struct, frozen=True):
     """The metadata that a member has sent: its static id, its client, and its subscription."""
 
     instance_id: str | None = None
@@ -143,7 +145,7 @@ class Current(NamedTuple):
         return self.assigned is other.assigned or self.assigned == other.assigned
 
 
-class ResolvedRegex(NamedTuple):
+class ResolvedRegex(msgspec.Struct, frozen=True):
     """The topics whose names match a regular expression, and the version and time of the metadata that had them."""
 
     topics: tuple[str, ...]
@@ -151,7 +153,7 @@ class ResolvedRegex(NamedTuple):
     timestamp: int
 
 
-class TopicShare(NamedTuple):
+class TopicShare(msgspec.Struct, frozen=True):
     """The partitions of a topic whose share state is about to be initialized, or is initialized."""
 
     name: str
@@ -223,11 +225,11 @@ def _rest(partitions: Collection[int], epochs: Collection[int] = ()) -> bytes:
     return b"".join((count, numbers, tags, struct.pack(f">{len(epochs)}i", *epochs)))
 
 
-class _TargetMessage(NamedTuple):
+class _TargetMessage(msgspec.Struct, frozen=True):
     topic_partitions: Collection[Encoded]
 
 
-class _CurrentMessage(NamedTuple):
+class _CurrentMessage(msgspec.Struct, frozen=True):
     member_epoch: int
     previous_member_epoch: int
     state: int
@@ -318,13 +320,13 @@ def _share_current(message: Any) -> Current:
     )
 
 
-class _TopicInfo(NamedTuple):
+class _TopicInfo(msgspec.Struct, frozen=True):
     topic_id: UUID
     topic_name: str
     partitions: Collection[int] = ()
 
 
-class _ShareTopicsMessage(NamedTuple):
+class _ShareTopicsMessage(msgspec.Struct, frozen=True):
     initializing_topics: Collection[_TopicInfo]
     initialized_topics: Collection[_TopicInfo]
     deleting_topics: Collection[_TopicInfo]
@@ -354,7 +356,7 @@ def _shares(topics: Iterable[Any]) -> Mapping[UUID, TopicShare]:
     return {each.topic_id: TopicShare(each.topic_name, frozenset(each.partitions)) for each in topics}
 
 
-class _Format(NamedTuple):
+class _Format(msgspec.Struct, frozen=True):
     """The format of a kind of records: the definition of the value, whether the key has an item, and conversions."""
 
     definition: str

@@ -9,7 +9,9 @@ import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import begin_matching, resolve, store_matches
 from barnabas_broker.coordinators.modern.group import GroupChange, Matching, ModernGroup
@@ -61,7 +63,7 @@ def _paced(steps: InSteps[ResultT]) -> Generator[None, None, ResultT]:
             yield
 
 
-class ModernEnvironment(NamedTuple):
+class ModernEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of modern groups."""
 
     topics: Topics
@@ -71,7 +73,7 @@ class ModernEnvironment(NamedTuple):
     """Return True if the cluster has consumer groups with this protocol."""
 
 
-class GroupRules(NamedTuple, Generic[GroupT, SettingsT]):
+class GroupRules(msgspec.Struct, Generic[GroupT, SettingsT], frozen=True):
     """The functions that consumer groups and share groups have in their own ways."""
 
     make: Callable[[str], GroupT]

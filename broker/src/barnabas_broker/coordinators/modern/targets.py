@@ -2,8 +2,10 @@
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.modern.assignors import Assignment, AssignmentInSteps, Subscriber
 from barnabas_broker.coordinators.modern.group import GroupChange, ModernGroup, ModernMember
@@ -22,7 +24,7 @@ _NAME_BYTES: Final = 8
 _TOPIC_BYTES: Final = 64
 
 
-class KnownTopic(NamedTuple):
+class KnownTopic(msgspec.Struct, frozen=True):
     """The facts about a topic on which an assignment depends."""
 
     topic_id: UUID
@@ -121,7 +123,7 @@ def changed_targets(group: ModernGroup, targets: Mapping[str, Assignment]) -> li
 SettingsT_co = TypeVar("SettingsT_co", bound=MemberConfig, covariant=True)
 
 
-class World(NamedTuple, Generic[SettingsT_co]):
+class World(msgspec.Struct, Generic[SettingsT_co], frozen=True):
     """The facts outside the group on which a decision depends."""
 
     now: Now
@@ -129,7 +131,7 @@ class World(NamedTuple, Generic[SettingsT_co]):
     topics: Topics
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True):
     """The computation of a target assignment, and its size: the number of members and partitions."""
 
     size: int

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from barnabas_broker.metadata.image.metadata_image import MetadataImage
 from barnabas_broker.metadata.model import GROUP_VERSION, NO_LEADER, SHARE_VERSION, TRANSACTION_VERSION
 from barnabas_broker.replication.other_brokers import Links, RequestLink
@@ -27,7 +29,7 @@ The other broker may wait almost as long until its followers have replicated a t
 """
 
 
-class LinkEnvironment(NamedTuple):
+class LinkEnvironment(msgspec.Struct, frozen=True):
     """The objects with which the coordinator sends requests to other brokers."""
 
     links: Links
@@ -145,7 +147,7 @@ SHARE: Final = "share"
 """The type of a share group (KIP-932)."""
 
 
-class UserListing(NamedTuple):
+class UserListing(msgspec.Struct, frozen=True):
     """The request that lists the users of a feature, and a word for them."""
 
     topic: str

@@ -15,7 +15,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.turns import Turns
 from barnabas_broker.coordinators.runtime.writer import CoordinatorLog, LoadedRecords, PartitionWriter, RecordT, name_of
@@ -38,7 +40,7 @@ _APPLIED_IN_ORDER_AT_ONCE: Final = 50
 _KEY_BYTES_SHOWN: Final = 64
 
 
-class RuntimeEnvironment(NamedTuple):
+class RuntimeEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of a coordinator's runtime."""
 
     topic: str

@@ -6,8 +6,10 @@ is committed, and their answer is written as another record. So whatever a share
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, BeatReply
 from barnabas_broker.coordinators.modern.group import GroupChange, tombstones
@@ -43,7 +45,7 @@ PartitionErrors = Mapping[TopicPartition, ErrorCode]
 """The errors of the partitions that a request could not change."""
 
 
-class ShareEnvironment(NamedTuple):
+class ShareEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of share groups."""
 
     settings: Callable[[str], ShareGroupConfig]

@@ -37,6 +37,8 @@ from math import ceil
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.modern.assignors import AssignmentInSteps, Subscribers
 from barnabas_broker.coordinators.modern.consumer_heartbeat import JOIN_EPOCH, SUBSCRIPTION_BYTES_MAX, BeatReply
 from barnabas_broker.coordinators.modern.group import LEAVE_EPOCH, GroupChange, ModernGroup, ModernMember, ModernState
@@ -72,7 +74,7 @@ Partitions = Mapping[UUID, Collection[int]]
 """Partitions by topic id."""
 
 
-class Uninitialized(NamedTuple):
+class Uninitialized(msgspec.Struct, frozen=True):
     """The partitions of a topic that must be initialized."""
 
     topic_id: UUID
@@ -395,7 +397,7 @@ def check(beat: ShareBeat) -> None:
             raise ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-class ShareReply(NamedTuple):
+class ShareReply(msgspec.Struct, frozen=True):
     """The answer to a ShareGroupHeartbeat, and the partitions whose share state must be initialized after it."""
 
     beat: BeatReply

@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.runtime.peer_requests import Exchange, LinkEnvironment, PeerRequests
 from barnabas_broker.coordinators.share_delivery.led_partition import LedPartition, Life
 from barnabas_broker.coordinators.share_delivery.reading import READ_BYTES_MAX, read_batches
@@ -49,13 +51,13 @@ class BrokenSetting(Exception):
     """The reason why a group's records can have no dead letters."""
 
 
-class Missing(NamedTuple):
+class Missing(msgspec.Struct, frozen=True):
     """A topic for dead letters that does not exist yet, and may be created."""
 
     name: str
 
 
-class Destination(NamedTuple):
+class Destination(msgspec.Struct, frozen=True):
     """The partition of the topic that takes the dead letters of a partition."""
 
     topic: str
@@ -73,7 +75,7 @@ class SourcePartition(NamedTuple):
     group_id: str
 
 
-class DeadLetter(NamedTuple):
+class DeadLetter(msgspec.Struct, frozen=True):
     """A record without acknowledgement."""
 
     offset: int
@@ -379,7 +381,7 @@ PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 
 
-class DeadLetterEnvironment(NamedTuple):
+class DeadLetterEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the writing of dead letters."""
 
     image: MetadataImage

@@ -4,7 +4,9 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.coordinators.share_delivery.led_partition import (
     DeliveryCounts,
@@ -33,7 +35,7 @@ RELEASED_PARTITIONS: Final = 100
 """The share partitions of a session that one turn of the event loop releases."""
 
 
-class DeliveryEnvironment(NamedTuple):
+class DeliveryEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the delivery."""
 
     persister: SharePersister
@@ -53,7 +55,7 @@ class DeliveryEnvironment(NamedTuple):
     """A function that returns True if a slice can be read without waiting for a disk."""
 
 
-class Delivered(NamedTuple):
+class Delivered(msgspec.Struct, frozen=True):
     """Records that a member has acquired, in batches that may have other records, too."""
 
     acquired: list[Acquired]

@@ -10,7 +10,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.coordinators.share_delivery.reading import readable_end
 from barnabas_broker.coordinators.share_delivery.share_partition import (
@@ -122,7 +124,7 @@ class DeliveryCounts:
         return not any(self.acknowledgements) and not any(others) and not self.first_deliveries + self.later_deliveries
 
 
-class LedEnvironment(NamedTuple):
+class LedEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of share partitions."""
 
     persister: SharePersister
@@ -139,7 +141,7 @@ class LedEnvironment(NamedTuple):
     """A function that is called when all changes are stored."""
 
 
-class _Submitted(NamedTuple):
+class _Submitted(msgspec.Struct, frozen=True):
     change: ShareChange
     answer: OnStored
     is_taken_back: bool

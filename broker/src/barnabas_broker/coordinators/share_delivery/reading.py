@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.coordinators.share_delivery.share_partition import Acquired, FetchedBatch
 from barnabas_broker.replication.partition import Partition
@@ -16,7 +18,7 @@ READ_BYTES_MAX: Final = 1024 * 1024
 """The bytes that are read at once; a larger first batch is read as a whole."""
 
 
-class Batches(NamedTuple):
+class Batches(msgspec.Struct, frozen=True):
     """The whole batches of a read, with the position of each in `data`."""
 
     data: memoryview

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
+import msgspec
+
 from barnabas_broker.coordinators.share_delivery.window import Event, Range, RecordState, Window
 from barnabas_broker.coordinators.share_state.share_state import StateBatch
 from barnabas_core.errors import ApiError, ErrorCode
@@ -33,7 +35,7 @@ class Limits(NamedTuple):
     """True if records that are rejected or delivered too often get a dead letter."""
 
 
-class FetchedBatch(NamedTuple):
+class FetchedBatch(msgspec.Struct, frozen=True):
     """The offsets of a batch in the log; `is_delivered` is False for markers and aborted transactions."""
 
     first: int
@@ -66,14 +68,14 @@ class AcknowledgementBatch(NamedTuple):
     types: Sequence[int]
 
 
-class ShareChange(NamedTuple):
+class ShareChange(msgspec.Struct, frozen=True):
     """A change that must be stored; `ranges` are those that wait for it."""
 
     ranges: Sequence[Range]
     batches: Sequence[StateBatch]
 
 
-class _Piece(NamedTuple):
+class _Piece(msgspec.Struct, frozen=True):
     within: Range
     first: int
     last: int

@@ -11,7 +11,7 @@ them blocks.
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -109,7 +109,7 @@ def partition_of(entry: Entry) -> TopicIdPartition:
     return entry if isinstance(entry, TopicIdPartition) else entry.partition
 
 
-class StateApi(NamedTuple):
+class StateApi(msgspec.Struct, frozen=True):
     """One of the five requests: its messages, and the method of the coordinator that answers an entry of it."""
 
     name: str

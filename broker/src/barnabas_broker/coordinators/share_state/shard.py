@@ -60,7 +60,7 @@ class Circumstances(NamedTuple):
     """The number of updates after which the next change is a snapshot (`snapshot.update.records.per.snapshot`)."""
 
 
-class StateDecision(NamedTuple):
+class StateDecision(msgspec.Struct, frozen=True):
     """The outcome of a request, once the record is committed; None if the request changes nothing."""
 
     outcome: ShareOutcome
@@ -245,7 +245,7 @@ class ShareStateCounts(msgspec.Struct):
     writes: int = 0
 
 
-class ShareStateEnvironment(NamedTuple):
+class ShareStateEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the share coordinator."""
 
     config: BrokerConfig

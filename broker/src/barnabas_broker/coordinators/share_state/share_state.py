@@ -13,6 +13,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.coordinators.runtime.turns import MalformedRecord
 from barnabas_broker.wire.decoder import decoder
 from barnabas_broker.wire.encoder import encoder
@@ -46,7 +48,7 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
-class InitializeEntry(NamedTuple):
+class InitializeEntry(msgspec.Struct, frozen=True):
     """The state to begin with: the group epoch as state epoch, and a start offset, which may be UNKNOWN_OFFSET."""
 
     partition: TopicIdPartition
@@ -54,14 +56,14 @@ class InitializeEntry(NamedTuple):
     start_offset: int
 
 
-class ReadEntry(NamedTuple):
+class ReadEntry(msgspec.Struct, frozen=True):
     """A share-partition to read; a leader epoch above the stored one is stored, and fences earlier leaders."""
 
     partition: TopicIdPartition
     leader_epoch: int
 
 
-class WriteEntry(NamedTuple):
+class WriteEntry(msgspec.Struct, frozen=True):
     """The changed batches of a share-partition; a start offset below the stored one leaves the stored one."""
 
     partition: TopicIdPartition

@@ -16,7 +16,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from barnabas_broker.coordinators.runtime.shard import LeftOut, Runtime, RuntimeEnvironment
 from barnabas_broker.coordinators.runtime.turns import Pace
@@ -60,7 +62,7 @@ The first callback returns False to stop the retries; the second is called when 
 """
 
 
-class TransactionEnvironment(NamedTuple):
+class TransactionEnvironment(msgspec.Struct, frozen=True):
     """The dependencies of the transaction coordinator."""
 
     config: BrokerConfig

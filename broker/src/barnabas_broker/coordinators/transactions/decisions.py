@@ -118,7 +118,7 @@ class MalformedTransaction(ValueError):
     """The error for a record that cannot be decoded."""
 
 
-class TransactionRecord(NamedTuple):
+class TransactionRecord(msgspec.Struct, frozen=True):
     """A decoded record of `__transaction_state`; a transaction of None is a tombstone."""
 
     transactional_id: str

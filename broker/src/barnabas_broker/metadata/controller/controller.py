@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -46,7 +46,7 @@ LINES_MAX: Final = 20
 log = logging.getLogger(__name__)
 
 
-class Lost(NamedTuple):
+class Lost(msgspec.Struct, frozen=True):
     """A partition that has lost records.
 
     `ends` has the reported log ends of the replicas; the offset NO_LOG stands for a missing log.
@@ -148,7 +148,7 @@ SOON_S: Final = 0.01
 """The shortest wait, in seconds, before a lease that is about to expire is checked again."""
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """A broker's registration and the version of the registration, both read before the leases were read."""
 
     broker_id: int

@@ -7,7 +7,7 @@ these changes.
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -65,7 +65,7 @@ Grouping so many partitions takes about 2 ms.
 NO_TOPIC: Final = "The topic '%s' does not exist."
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True):
     """Partitions to change that are stored in the same document; a large topic is stored in several documents.
 
     More than WRITTEN_PARTITIONS of a document, or of a topic that does not exist, are several pieces, changed one after

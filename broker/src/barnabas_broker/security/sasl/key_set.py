@@ -5,7 +5,7 @@ as the secret of an HMAC.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
@@ -29,7 +29,7 @@ class InvalidKeySet(Exception):
     """The error that a text is not a JWK set, or has no public key for signatures."""
 
 
-class TokenKey(NamedTuple):
+class TokenKey(msgspec.Struct, frozen=True):
     """A public key with its id and its permitted algorithms."""
 
     key_id: str | None

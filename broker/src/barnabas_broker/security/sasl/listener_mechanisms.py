@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from hmac import compare_digest, digest
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from barnabas_broker.security.sasl.scram import (
     MalformedScram,
     Mechanism,
@@ -37,7 +39,7 @@ TRUST: Final = "ssl.truststore."
 """The prefix of the JAAS options that configure the truststore for fetching the keys from their URL."""
 
 
-class OAuthSettings(NamedTuple):
+class OAuthSettings(msgspec.Struct, frozen=True):
     """The URL of the keys, the truststore for the URL, and the rules for tokens."""
 
     url: str

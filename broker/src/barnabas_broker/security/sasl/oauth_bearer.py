@@ -10,9 +10,10 @@ an algorithm that its key permits (`key_set.ALGORITHMS`).
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import jwt
+import msgspec
 
 from barnabas_broker.security.sasl.key_set import TokenKey
 from barnabas_broker.security.sasl.scram import NAME, AuthenticationFailed, Identity, ServerToken, plain_name
@@ -128,7 +129,7 @@ _MESSAGE: Final = re.compile(
 )
 
 
-class ClientMessage(NamedTuple):
+class ClientMessage(msgspec.Struct, frozen=True):
     """The first message of a client."""
 
     authorized_as: str

@@ -20,6 +20,8 @@ from hashlib import sha256, shake_256
 from hmac import compare_digest, digest
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from barnabas_broker.security.sasl.scram_credential import (
     ITERATIONS_MIN,
     TEXT,
@@ -46,7 +48,7 @@ class AuthenticationFailed(Exception):
         self.for_client = for_client
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """An authenticated user, and the time at which the credential expires."""
 
     user: str
@@ -73,7 +75,7 @@ class ServerToken(NamedTuple):
     """
 
 
-class SlowCheck(NamedTuple):
+class SlowCheck(msgspec.Struct, frozen=True):
     """A check that takes milliseconds: `compute` runs in a thread, and `conclude` gets its result on the event loop.
 
     `conclude` raises AuthenticationFailed if the client is refused.
@@ -122,7 +124,7 @@ class MalformedScram(Exception):
     """The error that a message does not have SCRAM's syntax."""
 
 
-class ClientFirst(NamedTuple):
+class ClientFirst(msgspec.Struct, frozen=True):
     """The first message of a client."""
 
     gs2_header: str
@@ -132,7 +134,7 @@ class ClientFirst(NamedTuple):
     nonce: str
 
 
-class ClientFinal(NamedTuple):
+class ClientFinal(msgspec.Struct, frozen=True):
     """The final message of a client, with its proof."""
 
     unproved: str
@@ -141,7 +143,7 @@ class ClientFinal(NamedTuple):
     proof: bytes
 
 
-class ServerFirst(NamedTuple):
+class ServerFirst(msgspec.Struct, frozen=True):
     """The first message of a server, with the challenge."""
 
     nonce: str
@@ -383,7 +385,7 @@ def _digest(password: str) -> bytes:
 _HASH: Final = "sha256"
 
 
-class Verifier(NamedTuple):
+class Verifier(msgspec.Struct, frozen=True):
     """The verifier that a password is checked against, and its mechanism; `exists` is False for an unknown user."""
 
     scram: Scram
@@ -391,7 +393,7 @@ class Verifier(NamedTuple):
     exists: bool
 
 
-class Seal(NamedTuple):
+class Seal(msgspec.Struct, frozen=True):
     """The keyed hash of a password that was accepted, and the keys of the verifier that the password matched."""
 
     keys: ScramKeys

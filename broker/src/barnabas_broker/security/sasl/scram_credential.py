@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from hashlib import new, pbkdf2_hmac, sha256
 from hmac import compare_digest, digest
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ ITERATIONS_MAX: Final = 16_384
 _ID_BYTES: Final = 8
 
 
-class ScramHash(NamedTuple):
+class ScramHash(msgspec.Struct, frozen=True):
     """A SCRAM mechanism with its name, its number in the protocol (KIP-554), its hash function and its key size."""
 
     mechanism: str
@@ -116,7 +116,7 @@ class ScramCredential(msgspec.Struct, frozen=True):
         return found[0] if found else None
 
 
-class SaltShape(NamedTuple):
+class SaltShape(msgspec.Struct, frozen=True):
     """The length of a salt and the iteration count, which may reveal the tool that set the password."""
 
     salt_bytes: int

@@ -7,7 +7,9 @@ because every broker imports it.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from barnabas_core.clock import LoopClock
 
@@ -21,7 +23,7 @@ EARLIEST_S: Final = 10.0
 """The shortest time in seconds from a successful fetch to the next, so that made-up key ids cause few fetches."""
 
 
-class TokenRules(NamedTuple):
+class TokenRules(msgspec.Struct, frozen=True):
     """The required values of claims, the allowed clock skew in seconds, and the names of the scope and user claims."""
 
     audiences: tuple[str, ...]
@@ -36,7 +38,7 @@ class KeysUnavailable(Exception):
     """The error that the keys could not be fetched; the message has the reason."""
 
 
-class FetchTimes(NamedTuple):
+class FetchTimes(msgspec.Struct, frozen=True):
     """The delays before the next fetch: `refresh_s` after a success, `backoff_s` after a failure.
 
     The delay doubles with each further failure, up to `backoff_s_max`.

@@ -7,8 +7,9 @@ the order of their offsets.
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from mmh3 import mmh3_x64_128_utupledigest
 
 from barnabas_broker.storage.disk import checkpoints
@@ -44,7 +45,7 @@ Pacer = Callable[[int], None]
 """A callback that gets the number of bytes of each read or write, and waits to limit the rate."""
 
 
-class ReadBatch(NamedTuple):
+class ReadBatch(msgspec.Struct, frozen=True):
     """A batch that begins at byte `start` of `chunk` and at byte `position` of its segment."""
 
     header: BatchHeader
@@ -88,7 +89,7 @@ def read_batches(file: LogFile, size_bytes: int, offset_min: int, chunk_bytes: i
         offset_min = header.last_offset + 1
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, frozen=True):
     """The transaction that a marker ends."""
 
     aborted: AbortedTransaction | None

@@ -43,7 +43,7 @@ FIRST_MS_MIN: Final = 1000
 PAUSE_MS_MAX: Final = 15 * 60 * 1000
 
 
-class FailedPartition(NamedTuple):
+class FailedPartition(msgspec.Struct, frozen=True):
     """A partition whose compaction failed `attempts` times in a row; the next attempt is at `retry_ms` (epoch time)."""
 
     attempts: int
@@ -107,7 +107,7 @@ class CleanerStats(msgspec.Struct):
     """The monotonic time (s) of the last search for the dirtiest log; None before the first search."""
 
 
-class DirtySection(NamedTuple):
+class DirtySection(msgspec.Struct, frozen=True):
     """The section of a log that is not compacted yet and may be compacted now."""
 
     start_offset: int

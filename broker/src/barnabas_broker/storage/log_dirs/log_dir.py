@@ -8,6 +8,8 @@ from threading import Lock
 from typing import Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import (
     LastIncarnation,
@@ -138,7 +140,7 @@ class LogDirState(Enum):
     OFFLINE = "offline"
 
 
-class _Measured(NamedTuple):
+class _Measured(msgspec.Struct, frozen=True):
     """The number and total size of the logs at the time `at_ms`."""
 
     at_ms: int

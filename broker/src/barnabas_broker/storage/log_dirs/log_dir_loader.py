@@ -21,9 +21,11 @@ renamed log again by itself: `docs/explanation/storage-guarantees.md` says what 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from barnabas_broker.storage.disk import checkpoints
 from barnabas_broker.storage.disk.checkpoints import (
@@ -57,7 +59,7 @@ _DELETE_DELAY_MS: Final = 60_000
 """The delay before a stray log is deleted: the default of `file.delete.delay.ms`, as the topic's value is unknown."""
 
 
-class StrayLog(NamedTuple):
+class StrayLog(msgspec.Struct, frozen=True):
     """A stray log. After a restart, its topic name comes from the directory name, which shortens long topic names."""
 
     topic_partition: TopicPartition
@@ -67,7 +69,7 @@ class StrayLog(NamedTuple):
     size_bytes: int
 
 
-class StrayTotal(NamedTuple):
+class StrayTotal(msgspec.Struct, frozen=True):
     """The number and total size of the stray logs in a log dir."""
 
     logs: int
@@ -198,7 +200,7 @@ class StrayLogs:
         return totals
 
 
-class CutLog(NamedTuple):
+class CutLog(msgspec.Struct, frozen=True):
     """A log, and the number of its truncations at the time when a sync or replay of the log began.
 
     If the log is truncated again before the sync or replay has ended, the result is ignored.
@@ -314,7 +316,7 @@ class TruncatedLogs:
             raise
 
 
-class TopicLookup(NamedTuple):
+class TopicLookup(msgspec.Struct, frozen=True):
     """The functions that find the topic of a log in the metadata.
 
     `assigned` returns this broker's partition for a topic id and a partition number, or None. `only_topic` returns the
@@ -410,7 +412,7 @@ def _path(log: Log) -> str:
     return f"{log.directory}/{checkpoints.PARTITION_METADATA}"
 
 
-class LoadProgress(NamedTuple):
+class LoadProgress(msgspec.Struct, frozen=True):
     """The progress of loading a log dir."""
 
     log_dir: str

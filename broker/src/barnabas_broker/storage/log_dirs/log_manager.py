@@ -11,10 +11,11 @@ because the two directories are synced independently.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 from weakref import WeakMethod
 
+import msgspec
 from msgspec.structs import replace
 
 from barnabas_broker.storage.disk import checkpoints
@@ -100,7 +101,7 @@ def superfluous_logs(logs: Iterable[Log], assigned: Callable[[UUID, int], TopicP
     return [log for several in by_partition.values() for log in sorted(several, key=worth)[:-1]]
 
 
-class LogManagerSettings(NamedTuple):
+class LogManagerSettings(msgspec.Struct, frozen=True):
     """The broker's settings for the log manager, such as `log.dirs`."""
 
     log_dirs: Sequence[str]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import islice
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -87,7 +87,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
-class ConfigResource(NamedTuple):
+class ConfigResource(msgspec.Struct, frozen=True):
     """A resource with configs: a topic or group with its name, or a broker with its id as the name.
 
     A broker resource with an empty name has the default configs of all brokers.

@@ -127,7 +127,7 @@ def _invalid(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
-class ClientQuota(NamedTuple):
+class ClientQuota(msgspec.Struct, frozen=True):
     """The limit of a client, and the entity that sets the limit."""
 
     limit: float
@@ -192,7 +192,7 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-class FeatureUpdate(NamedTuple):
+class FeatureUpdate(msgspec.Struct, frozen=True):
     """A feature and the level to finalize."""
 
     name: str

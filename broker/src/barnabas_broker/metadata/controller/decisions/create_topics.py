@@ -9,7 +9,7 @@ configs of a topic are lost, no record expires or is compacted until an administ
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -233,14 +233,14 @@ Ends = Mapping[int, Mapping[int, LogEnd]]
 """The log ends of a topic's replicas, by partition and broker id."""
 
 
-class Restored(NamedTuple):
+class Restored(msgspec.Struct, frozen=True):
     """The restored metadata of a topic, and the reported log ends of the partitions whose metadata was lost."""
 
     document: TopicDocument
     ends: Ends
 
 
-class NotRestored(NamedTuple):
+class NotRestored(msgspec.Struct, frozen=True):
     """A topic that cannot be restored without an administrator's decision."""
 
     name: str

@@ -13,7 +13,7 @@ that any live replica has.
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -202,7 +202,7 @@ def _unclean(state: PartitionState, rules: Rules) -> int:
     return leader
 
 
-class LogAhead(NamedTuple):
+class LogAhead(msgspec.Struct, frozen=True):
     """The report that a replica's log has a later leader epoch than the partition has in the metadata.
 
     `epoch` is the leader epoch of the log. If `waits` is True, `overtake` leaves the partition unchanged until all
