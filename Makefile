@@ -160,7 +160,7 @@ jobs-test: .venv/spark
 	$(BIN)/pytest -q -n 2 spark-on-k8s/tests
 
 # Archive through failures of bucket, catalog and drivers, two runs at once and a month of commits (half an hour). TEST_SEED=7 replays.
-ARCHIVE_TESTS := archive_tables archive_under_faults catalogs_on_servers killed_drivers continuous_archive month_of_commits
+ARCHIVE_TESTS := archive_tables archive_under_faults archived_by_registry catalogs_on_servers killed_drivers continuous_archive month_of_commits
 proof-archive: .venv/spark
 	BARNABAS_SOAK=true $(PYTEST) -n 0 -s --timeout 3600 $(PROOF) $(ARCHIVE_TESTS:%=spark-on-k8s/tests/test_%.py)
 

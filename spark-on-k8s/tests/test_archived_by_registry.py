@@ -1,15 +1,19 @@
 """Keys and values with the number of a schema become columns; what cannot be decoded goes to the table of rejected."""
 
 import json
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 from confluent_kafka import Producer
 from jobs_world import FIRST_MS, World
 from pyspark.sql import SparkSession
+from test_continuous_archive import await_archived
 
 from barnabas_jobs.jobs import archive, compact
 from barnabas_jobs.kafka.schema_registry import SchemaRegistry, Subject
@@ -111,6 +115,29 @@ def test_keys_and_values_become_columns_and_misfits_go_to_the_table_of_rejected(
     assert rejected[2]["reason"].startswith("value: schema 1: the bytes do not have this schema")
     assert world.archived(spark) == world.read()[:6]
     assert world.verify(spark).fine
+
+
+@pytest.mark.soak(only=True)
+def test_a_continuous_archive_decodes_by_a_schema_that_came_after_it_began(spark: SparkSession, world: World) -> None:
+    world.make(1)
+    registry, stopping = SmallRegistry(answers(f"{world.topic}-value", VERSIONS[0])), threading.Event()
+    write(world, (None, framed(1, avro(FIRST, {"id": 1, "note": "a"}))))
+    with in_a_thread(registry) as address, ThreadPoolExecutor(1) as thread:
+        continuous = {"continuous": True, "trigger_seconds": 1, "schema_registry": address}
+        chosen = msgspec.convert({**world.options(), **continuous}, archive.Options)
+        running = thread.submit(archive.run, spark, chosen, stopping=stopping)
+        try:
+            await_archived(spark, world, 1)
+            registry.answers = {**registry.answers, **answers(f"{world.topic}-value", *VERSIONS)}
+            write(world, (None, framed(2, avro(SECOND, {"id": 2**40, "note": "b", "price": Decimal(3)}))))
+            await_archived(spark, world, 2)
+        finally:
+            stopping.set()
+        assert running.result(PATIENCE_S).mismatched == 0
+    found = rows(spark, world, world.topic, "offset", "decoded_value")
+    assert [each["decoded_value"] for each in found] == [
+        {"id": 1, "note": "a", "price": None}, {"id": 2**40, "note": "b", "price": Decimal(3)},
+    ]  # fmt: skip
 
 
 def asked(registry_answers: Mapping[str, object], pauses_s: list[float] | None = None) -> Subject | None:
