@@ -30,6 +30,11 @@ NO_LEADER: Final = (
     KafkaError.UNKNOWN_LEADER_EPOCH,  # The broker has not yet learned that it leads the partition.
 )
 OF_MEMBERS: Final = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION)
+NOT_SHOWN: Final = (
+    KafkaError.GROUP_ID_NOT_FOUND,  # The answer for a share group.
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_GROUP_ID,
+)
 
 Answer = TypeVar("Answer")
 Sent = TypeVar("Sent")
@@ -45,6 +50,10 @@ class LeaderMissing(JobFailed):
 
 class MembersOnly(JobFailed):
     """A group in which only members may commit."""
+
+
+class OffsetsHidden(JobFailed):
+    """A group whose committed offsets brokers do not show."""
 
 
 class Asking:
@@ -75,7 +84,11 @@ class Asking:
             return TopicMissing(f"{about}: the cluster at {self.bootstrap} has no such topic")
         if reason.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
             return JobFailed(f"bootstrap={self.bootstrap}: no broker answered: {reason.str()}")
-        kinds = {**dict.fromkeys(NO_LEADER, LeaderMissing), **dict.fromkeys(OF_MEMBERS, MembersOnly)}
+        kinds = {
+            **dict.fromkeys(NO_LEADER, LeaderMissing),
+            **dict.fromkeys(OF_MEMBERS, MembersOnly),
+            **dict.fromkeys(NOT_SHOWN, OffsetsHidden),
+        }
         kind = kinds.get(reason.code(), JobFailed)
         return kind(f"{about}: the cluster at {self.bootstrap} answered: {reason.str()}")
 

@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from confluent_kafka import (
 )
 
 from barnabas_jobs.credentials import for_librdkafka
-from barnabas_jobs.kafka.admin_client import TIMEOUT_S, Asking, MembersOnly, few_in_flight
+from barnabas_jobs.kafka.admin_client import TIMEOUT_S, Asking, MembersOnly, OffsetsHidden, few_in_flight
 from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed
 
@@ -31,10 +31,7 @@ class Groups(Asking):
 
     def with_members(self) -> set[str]:
         """Return the groups that have members, or are about to get some."""
-        found = self._listed()
-        for error in found.errors:
-            raise self._failed(KafkaException(error), "listing groups")
-        return {each.group_id for each in found.valid if each.state not in WITHOUT_MEMBERS}
+        return {each.group_id for each in self._listed() if each.state not in WITHOUT_MEMBERS}
 
     def committed(self, topic: str, partitions: Collection[int], groups: Iterable[str]) -> dict[str, dict[int, int]]:
         """Return the offsets that each of the groups has committed in these partitions, by partition."""
@@ -44,16 +41,23 @@ class Groups(Asking):
     def all_committed(self, topic: str, partitions: Collection[int]) -> tuple[GroupOffset, ...]:
         """Return the committed offsets of all groups in these partitions.
 
-        Groups whose offsets brokers do not show, such as share groups, are left out.
+        Groups whose offsets brokers do not show, such as share groups, are left out. A group whose coordinator does not
+        answer is none of them: a commit without its offsets would lose them.
         """
         found: list[GroupOffset] = []
-        for group, future in self._asked(topic, partitions, [each.group_id for each in self._listed().valid]):
-            with suppress(KafkaException):
-                found += [GroupOffset(group, *place) for place in _offsets(future.result(TIMEOUT_S)).items()]
+        for group, future in self._asked(topic, partitions, [each.group_id for each in self._listed()]):
+            with suppress(OffsetsHidden):
+                answer = self._answer(future, f"group={group}")
+                found += [GroupOffset(group, *place) for place in _offsets(answer).items()]
         return tuple(sorted(found))
 
-    def _listed(self) -> Any:
-        return self._answer(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "listing groups")
+    def _listed(self) -> Sequence[Any]:
+        """Return all groups. Raises JobFailed also if one broker does not list its own."""
+        found: Any = self._answer(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "listing groups")
+        for error in found.errors:
+            raise self._failed(KafkaException(error), "listing groups")
+        groups: Sequence[Any] = found.valid
+        return groups
 
     def _asked(self, topic: str, partitions: Collection[int], groups: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Ask for the committed offsets of groups, and yield each group with its future answer."""
@@ -69,11 +73,14 @@ class Groups(Asking):
         future: Any = self._admin.alter_consumer_group_offsets(wanted, request_timeout=TIMEOUT_S)[group]
         about = f"committing offsets of group={group} in topic={topic}"
         try:
-            for each in self._answer(future, about).topic_partitions:
-                if each.error is not None:
-                    raise self._failed(KafkaException(each.error), about)
+            places = self._answer(future, about).topic_partitions
         except MembersOnly:
             return False
+        failures = [self._failed(KafkaException(each.error), about) for each in places if each.error is not None]
+        if any(isinstance(each, MembersOnly) for each in failures):
+            return False
+        for failure in failures:
+            raise failure
         return True
 
 
