@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from barnabas_jobs.kafka.groups import Groups
+from barnabas_jobs.kafka.groups import LOADING, Groups
 from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed
 
@@ -20,10 +20,13 @@ class Admin:
     def __init__(self, answers: Answers, listing_error: KafkaError | None = None) -> None:
         self.answers = answers
         self.errors = [listing_error] if listing_error else []
+        self.listed = 0
 
     def list_consumer_groups(self, **_: object) -> Any:
+        self.listed += 1
+        is_loaded = self.listed > 1 and self.errors and self.errors[0].code() in LOADING
         groups = [SimpleNamespace(group_id=name, state=None) for name in self.answers]
-        return answered(SimpleNamespace(valid=groups, errors=self.errors))
+        return answered(SimpleNamespace(valid=groups, errors=[] if is_loaded else self.errors))
 
     def list_consumer_group_offsets(self, asked: list[Any], **_: object) -> dict[str, Any]:
         group, answer = asked[0].group_id, self.answers[asked[0].group_id]
@@ -71,6 +74,12 @@ def test_a_broker_that_does_not_list_its_groups_fails_the_run(monkeypatch: pytes
     admin = Admin({"billing": 7}, KafkaError(KafkaError._TRANSPORT))
     with pytest.raises(JobFailed, match="no broker answered"):
         groups(monkeypatch, admin).all_committed("flights", [0])
+
+
+def test_groups_are_listed_again_while_a_broker_loads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = Admin({"billing": 7}, KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))
+    assert groups(monkeypatch, admin).all_committed("flights", [0]) == (GroupOffset("billing", 0, 7),)
+    assert admin.listed == 2
 
 
 def test_a_group_with_members_is_found_behind_another_error(monkeypatch: pytest.MonkeyPatch) -> None:

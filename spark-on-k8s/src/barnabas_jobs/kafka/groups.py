@@ -23,6 +23,9 @@ from barnabas_jobs.kafka.admin_client import TIMEOUT_S, Asking, MembersOnly, Off
 from barnabas_jobs.planning.archived import GroupOffset
 from barnabas_jobs.planning.errors import JobFailed
 
+LOADING: Final = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
+"""The errors of a broker that has just started, or has just begun to lead the offsets of groups."""
+PAUSE_S: Final = 0.2
 WITHOUT_MEMBERS: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 
 
@@ -52,12 +55,17 @@ class Groups(Asking):
         return tuple(sorted(found))
 
     def _listed(self) -> Sequence[Any]:
-        """Return all groups. Raises JobFailed also if one broker does not list its own."""
-        found: Any = self._answer(self._admin.list_consumer_groups(request_timeout=TIMEOUT_S), "listing groups")
-        for error in found.errors:
-            raise self._failed(KafkaException(error), "listing groups")
-        groups: Sequence[Any] = found.valid
-        return groups
+        """Return all groups. Raises JobFailed if a broker does not list its own in time, as while it loads them."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while True:
+            future = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S)
+            found: Any = self._answer(future, "listing groups")
+            if not found.errors:
+                groups: Sequence[Any] = found.valid
+                return groups
+            if time.monotonic() > deadline_s or any(each.code() not in LOADING for each in found.errors):
+                raise self._failed(KafkaException(found.errors[0]), "listing groups")
+            time.sleep(PAUSE_S)
 
     def _asked(self, topic: str, partitions: Collection[int], groups: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Ask for the committed offsets of groups, and yield each group with its future answer."""
