@@ -247,8 +247,8 @@ class Broker:
         self._watch_certificates(node)
         self._warn_of_open_listeners()
         listener.start()
+        node.supervisor.spawn(_import_handlers())
         self._takedown.append(node.hand_over)
-        await _import_handlers()
         self._is_serving = True
 
     async def wait_for_signal(self) -> None:
