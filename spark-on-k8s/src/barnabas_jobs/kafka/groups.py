@@ -44,8 +44,8 @@ class Groups(Asking):
     def all_committed(self, topic: str, partitions: Collection[int]) -> tuple[GroupOffset, ...]:
         """Return the committed offsets of all groups in these partitions.
 
-        Groups whose offsets brokers do not show, such as share groups, are left out. A group whose coordinator does not
-        answer is none of them: a commit without its offsets would lose them.
+        Groups whose offsets brokers do not show, such as share groups, are left out. Raises JobFailed if a coordinator
+        does not answer, because a commit without the offsets of its groups would lose them.
         """
         found: list[GroupOffset] = []
         for group, future in self._asked(topic, partitions, [each.group_id for each in self._listed()]):
