@@ -27,6 +27,7 @@ from bench.scenarios.cold import ColdConsumer
 from bench.scenarios.group_offsets import OffsetsLoaded
 from bench.scenarios.in_flight import ProduceInFlight
 from bench.scenarios.jobs import SparkJobs
+from bench.scenarios.jobs_in_bucket import RequestsOfJobs
 from bench.scenarios.lifecycle import IdleConnections, LoadedMemory, ManyTopics, SlowConnections, StartAndIdle
 from bench.scenarios.load import Consume, Produce, RawLoad, RoundTrips
 from bench.secured_rows import secured_cluster_rows, secured_rows
@@ -60,6 +61,19 @@ JOBS: Final = Group(
         Metric("restore_mb_per_s", "restore, MB/s", Better.HIGHER, NO_SLOWER),
         Metric("spark_mb", "peak memory of Spark, MB", Better.LOWER),
         Metric("objects", "files of the archive", Better.LOWER),
+    ),
+)
+REQUESTS_OF_JOBS: Final = Group(
+    "jobs-in-a-bucket",
+    "Requests of Spark jobs to a bucket; dear ones are PUT, POST and listings",
+    "kafka",
+    (
+        Metric("archive_requests", "archive, requests", Better.LOWER),
+        Metric("archive_dear", "archive, dear ones", Better.LOWER),
+        Metric("plain_requests", "plain read, requests", Better.LOWER),
+        Metric("plain_dear", "plain read, dear ones", Better.LOWER),
+        Metric("next_requests", "commit of 1,000 records, requests", Better.LOWER),
+        Metric("next_dear", "commit of 1,000 records, dear ones", Better.LOWER),
     ),
 )
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))
@@ -201,6 +215,8 @@ def _consume() -> Iterator[Row]:
 def _jobs() -> Iterator[Row]:
     yield Row("jobs.500k", "500,000 records of 200 B", JOBS, SparkJobs(500_000), quick=False, slow=True)
     yield Row("jobs.5m", "5,000,000 records of 200 B", JOBS, SparkJobs(5_000_000), quick=False, slow=True)
+    title = "5,000,000 records of 200 B in a bucket"
+    yield Row("jobs.bucket", title, REQUESTS_OF_JOBS, RequestsOfJobs(5_000_000), quick=False, slow=True)
 
 
 def all_rows() -> list[Row]:

@@ -49,15 +49,15 @@ class SparkJobs:
         megabytes = fill(bootstrap, topic, self.records) / 1e6
         folder = Path(tempfile.mkdtemp(prefix="bench-jobs-"))
         try:
-            spark = _session()
+            spark = session_of_jobs()
             _warm_up(spark, bootstrap, warm, folder)
             return _measured(spark, bootstrap, topic, folder, megabytes)
         finally:
             shutil.rmtree(folder)
 
 
-def _session() -> "SparkSession":
-    """Return the session of this run."""
+def session_of_jobs() -> "SparkSession":
+    """Return the session of this run, with the client of S3. Raises NotRun if Spark or a jar is missing."""
     try:
         from barnabas_jobs.app.connector import default_folder, session
         from barnabas_jobs.spark.failures import ONE_TASK_EACH
@@ -66,7 +66,7 @@ def _session() -> "SparkSession":
     from barnabas_jobs.planning.errors import JobFailed
 
     try:
-        return session("local[2]", default_folder(), {**ONE_TASK_EACH, "spark.driver.memory": MEMORY})
+        return session("local[2]", default_folder(), {**ONE_TASK_EACH, "spark.driver.memory": MEMORY}, s3=True)
     except JobFailed as error:
         raise NotRun(str(error)) from None
 
@@ -75,7 +75,7 @@ def _warm_up(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) ->
     from barnabas_jobs.jobs import archive, restore
 
     for turn in range(WARM_UPS):
-        _plain(spark, bootstrap, topic, folder / f"warm-{turn}")
+        plain_copy(spark, bootstrap, topic, str(folder / f"warm-{turn}"))
         chosen: dict[str, Any] = {
             "bootstrap": bootstrap,
             "topic": topic,
@@ -90,7 +90,7 @@ def _measured(spark: "SparkSession", bootstrap: str, topic: str, folder: Path, m
 
     chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "archive": str(folder / "archive")}
     into = f"{topic}-restored"
-    plain_s = _seconds(lambda: _plain(spark, bootstrap, topic, folder / "plain"))
+    plain_s = _seconds(lambda: plain_copy(spark, bootstrap, topic, str(folder / "plain")))
     archive_s = _seconds(lambda: archive.run(spark, archive.Options(**chosen)))
     restore_s = _seconds(lambda: restore.run(spark, restore.Options(**chosen, into=into, create=True)))
     compared = verify.run(spark, verify.Options(**chosen, against=into))
@@ -112,10 +112,10 @@ def _peak_mb(spark: "SparkSession") -> float:
     return sum(peak_rss_mb(each) for each in family(gateway.proc.pid))
 
 
-def _plain(spark: "SparkSession", bootstrap: str, topic: str, folder: Path) -> None:
+def plain_copy(spark: "SparkSession", bootstrap: str, topic: str, folder: str) -> None:
     """Write Parquet with the archive's compression, which is not Spark's default."""
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
-    spark.read.format("kafka").options(**source).load().write.parquet(str(folder), compression="zstd")
+    spark.read.format("kafka").options(**source).load().write.parquet(folder, compression="zstd")
 
 
 def _seconds(do: Callable[[], object]) -> float:
