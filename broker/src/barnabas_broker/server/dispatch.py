@@ -423,11 +423,12 @@ class Dispatcher:
         if not API_SPECS[header.api_key].supports(header.api_version):
             self._refuse_version(connection, header)
             return None
+        handle = self._message_handler(header.api_key)  # The first use imports it, which no client's quota pays for.
         began_s = perf_counter()
         request = decode_request(header.api_key, header.api_version, body)
         client = connection.client.named(header.client_id)
         context = RequestContext(header.api_key, header.api_version, client, connection.is_gone, connection=connection)
-        response = self._message_handler(header.api_key)(self._environment, context, request)
+        response = handle(self._environment, context, request)
         if self._quotas.are_set:
             count_time(self._environment, connection, header, perf_counter() - began_s)
         if not isawaitable(response):
