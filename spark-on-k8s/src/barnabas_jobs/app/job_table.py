@@ -4,17 +4,18 @@
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import inspect
 
 from barnabas_jobs.app.run import JOBS
-from barnabas_jobs.planning.options import allowed, entry_pattern
+from barnabas_jobs.planning.options import allowed, json_schema
 
-TYPES: Final[dict[type[inspect.Type], str]] = {inspect.BoolType: "boolean", inspect.DateTimeType: "time"}
-"""The type names of booleans and times in the table of jobs; `_schema` writes every unknown type as `string`."""
+TYPES: Final = {"object": "map", "date-time": "time"}
+"""The names in the table of jobs for types and formats of JSON Schema that have another name there."""
+RESTRICTIONS: Final = ("minimum", "maximum", "pattern")
 
 
 def job_table() -> str:
@@ -32,37 +33,20 @@ def _entry(summary: str, options: Any) -> dict[str, Any]:
 
 
 def _option(field: Any) -> dict[str, Any]:
-    shape = _schema(inspect.type_info(field.type))
-    pattern = entry_pattern(field.type)
-    of_entries = {} if pattern is None else {"type": "map", "pattern": pattern}
-    return {"required": field.required, "allowed": allowed(field.type), **shape, **of_entries}
+    return {"required": field.required, "allowed": allowed(field.type), **_shape(json_schema(field.type))}
 
 
-def _schema(kind: inspect.Type) -> dict[str, Any]:
+def _shape(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the type of an option's value, and its restrictions: bounds, a pattern or choices.
 
     For a list, return the type and the restrictions of its items.
     """
-    match kind:
-        case inspect.Metadata(type=inner):
-            return _schema(inner)
-        case inspect.UnionType(types=types):
-            return _schema(types[0])
-        case inspect.ListType(item_type=item):
-            return {**_schema(item), "list": True}
-        case inspect.LiteralType(values=values):
-            return {"type": "string", "choices": list(values)}
-        case inspect.IntType(ge=low, le=high):
-            return {"type": "integer"} | _given(minimum=low, maximum=high)
-        case inspect.FloatType(ge=low, le=high):
-            return {"type": "number"} | _given(minimum=low, maximum=high)
-        case inspect.StrType(pattern=pattern):
-            return {"type": "string"} | _given(pattern=pattern)
-    return {"type": TYPES.get(type(kind), "string")}
-
-
-def _given(**bounds: object) -> dict[str, object]:
-    return {name: bound for name, bound in bounds.items() if bound is not None}
+    if "items" in schema:
+        return {**_shape(schema["items"]), "list": True}
+    if "enum" in schema:
+        return {"type": "string", "choices": schema["enum"]}
+    kind = schema.get("format", schema["type"])
+    return {"type": TYPES.get(kind, kind)} | {each: schema[each] for each in RESTRICTIONS if each in schema}
 
 
 def main() -> None:

@@ -4,12 +4,11 @@ Errors name the option, its value and what is allowed.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import inspect
 
 from barnabas_jobs.planning.errors import BadOption
 
@@ -192,27 +191,29 @@ def parse(kind: type[Options], words: Sequence[str]) -> Options:
     return kind(**given)
 
 
-def entry_pattern(kind: Any) -> str | None:
-    """Return the pattern of an entry `KEY=VALUE` of a mapping, or None if the type is no mapping with a pattern."""
-    return _extra(inspect.type_info(kind), "pattern") if _is_mapping(kind) else None
+def json_schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a field's type, without `| None`."""
+    schema = msgspec.json.schema(kind)
+    inner: dict[str, Any] = schema.get("anyOf", [schema])[0]
+    return inner
 
 
 def _is_mapping(kind: Any) -> bool:
-    return isinstance(_described(kind), inspect.DictType)
+    return json_schema(kind).get("type") == "object"
 
 
 def _check_entries(name: str, kind: Any, value: Any) -> None:
-    """Raise BadOption if an entry of a mapping does not match the pattern of the mapping's type."""
-    pattern = entry_pattern(kind)
-    if pattern is None:
+    """Raise BadOption if an entry `KEY=VALUE` of a mapping does not match the pattern of the mapping's type."""
+    if not _is_mapping(kind):
         return
+    pattern = json_schema(kind)["pattern"]
     for key, each in value.items():
         if re.search(pattern, f"{key}={each}") is None:
             raise BadOption(f"{name}.{key}={each}; allowed: {allowed(kind)}")
 
 
 def _value(name: str, text: str, kind: Any) -> Any:
-    raw = text.split(",") if isinstance(_described(kind), inspect.ListType) else text
+    raw = text.split(",") if "items" in json_schema(kind) else text
     try:
         return msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError:
@@ -221,45 +222,22 @@ def _value(name: str, text: str, kind: Any) -> Any:
 
 def allowed(kind: Any) -> str:
     """Return the allowed values of a field, in words."""
-    description = _extra(inspect.type_info(kind), "description")
-    if description is not None:
-        return description
-    match described := _described(kind):
-        case inspect.BoolType():
+    return _in_words(json_schema(kind))
+
+
+def _in_words(schema: Mapping[str, Any]) -> str:
+    match schema:
+        case {"description": description}:
+            return str(description)
+        case {"type": "boolean"}:
             return "true or false"
-        case inspect.LiteralType(values=values):
+        case {"enum": values}:
             return " or ".join(map(str, values))
-        case inspect.ListType(item_type=item):
-            return f"a list with commas, in which each item is {_extra(item, 'description') or _number(item)}"
-        case _:
-            return _number(described)
-
-
-def _extra(described: inspect.Type, name: str) -> str | None:
-    """Return a text in the `msgspec.Meta` of a type, such as `description`, or None if there is none."""
-    known = (each.extra_json_schema for each in _layers(described) if isinstance(each, inspect.Metadata))
-    return next((str(each[name]) for each in known if each and each.get(name)), None)
-
-
-def _number(described: inspect.Type) -> str:
-    *_, inner = _layers(described)
-    if isinstance(inner, inspect.IntType):
-        return "a whole number" if inner.ge is None else f"a whole number, {inner.ge} or more"
+        case {"items": item}:
+            return f"a list with commas, in which each item is {_in_words(item)}"
+        case {"type": "integer"}:
+            return "a whole number" + (f", {schema['minimum']} or more" if "minimum" in schema else "")
     return "text"
-
-
-def _described(kind: Any) -> inspect.Type:
-    """Return the type without annotations and `| None`."""
-    *_, inner = _layers(inspect.type_info(kind))
-    return inner
-
-
-def _layers(described: inspect.Type) -> Iterator[inspect.Type]:
-    """Yield the type, and those that are left without its annotations and `| None`, one after the other."""
-    yield described
-    while isinstance(described, inspect.Metadata | inspect.UnionType):
-        described = described.type if isinstance(described, inspect.Metadata) else described.types[0]
-        yield described
 
 
 BYTES_MAX: Final = 4096
