@@ -20,12 +20,12 @@ from barnabas_jobs.planning.page import Unread, about
 from barnabas_jobs.planning.skew_report import (
     AGES,
     Declared,
-    Held,
+    PartitionAges,
     TopicRetention,
-    audited,
     declared,
     findings_of,
     retention_page,
+    wrong_ages,
 )
 from barnabas_jobs.spark.failures import spark_failures
 from barnabas_jobs.spark.records import of_topic, reading, size
@@ -109,28 +109,38 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
 
 
 def _audit(records: DataFrame, topic: Topic, kept: Declared, options: Options, now_ms: int) -> TopicRetention:
-    name = topic.name
+    with reading(records.sparkSession, topic.name), spark_failures(f"reading {topic.name}"):
+        rows = _by_partition(records, options.retention_ms, now_ms).collect()
+    found = {
+        row["partition"]: PartitionAges(
+            **row.asDict(), findings=wrong_ages(row["oldest_ms"], row["newest_ms"], kept, now_ms)
+        )
+        for row in rows
+    }
+    partitions = [found.get(part) or PartitionAges(partition=part) for part in topic.partitions]
+    return TopicRetention(topic=topic.name, declared=kept, partitions=partitions)
+
+
+def _by_partition(records: DataFrame, what_if_ms: int | None, now_ms: int) -> DataFrame:
+    """Return the figures of `PartitionAges` for each partition that has records."""
     any_ms = F.unix_millis("timestamp")
     time_ms = F.when(any_ms >= 0, any_ms)  # Brokers ignore timestamps before 1970, too.
-    would_go = F.lit(False) if options.retention_ms is None else time_ms < now_ms - options.retention_ms
-    with reading(records.sparkSession, name), spark_failures(f"reading {name}"):
-        rows = (
-            records.groupBy("partition", _age(now_ms - time_ms).alias("age"))
-            .agg(
-                F.count("*").alias("records"),
-                F.sum(size()).alias("bytes"),
-                F.min(time_ms).alias("oldest_ms"),
-                F.max(time_ms).alias("newest_ms"),
-                F.count(F.when(would_go, 1)).alias("would_go_records"),
-                F.sum(F.when(would_go, size()).otherwise(0)).alias("would_go_bytes"),
-            )
-            .collect()
-        )
-    held = [Held(**row.asDict()) for row in rows]
-    partitions = [
-        audited(part, [each for each in held if each.partition == part], kept, now_ms) for part in topic.partitions
-    ]
-    return TopicRetention(topic=name, declared=kept, partitions=partitions)
+    age = _age(now_ms - time_ms)
+    would_go = F.lit(False) if what_if_ms is None else F.col("time_ms") < now_ms - what_if_ms
+
+    def bytes_if(condition: Column) -> Column:
+        return F.sum(F.when(condition, F.col("size")).otherwise(0))
+
+    sized = records.select("partition", time_ms.alias("time_ms"), age.alias("age"), size().alias("size"))
+    return sized.groupBy("partition").agg(
+        F.count("*").alias("records"),
+        F.sum("size").alias("bytes"),
+        F.min("time_ms").alias("oldest_ms"),
+        F.max("time_ms").alias("newest_ms"),
+        F.array(*(bytes_if(F.col("age") == index) for index in range(len(AGES)))).alias("bytes_by_age"),
+        F.count(F.when(would_go, 1)).alias("would_go_records"),
+        bytes_if(would_go).alias("would_go_bytes"),
+    )
 
 
 def _age(age_ms: Column) -> Column:

@@ -257,8 +257,8 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
         return self.retention_ms + self.segment_ms + GRACE_MS
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one partition in one age group; `age` is the index of the age group in AGES.
+class PartitionAges(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition in the report; `bytes_by_age` is in the order of AGES.
 
     `would_go_records` counts the records that would be deleted if `retention.ms` had the value of the job's option
     `retention_ms`. Records without a timestamp or from before 1970 are in the last age group, but retention by time
@@ -266,27 +266,14 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     partition: int
-    age: int
-    records: int
-    bytes: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    would_go_records: int
-    would_go_bytes: int
-
-
-class PartitionAges(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition in the report; `bytes_by_age` is in the order of AGES."""
-
-    partition: int
-    records: int
-    bytes: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    bytes_by_age: list[int]
-    would_go_records: int
-    would_go_bytes: int
-    findings: list[str]
+    records: int = 0
+    bytes: int = 0
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+    bytes_by_age: list[int] = msgspec.field(default_factory=lambda: [0] * len(AGES))
+    would_go_records: int = 0
+    would_go_bytes: int = 0
+    findings: list[str] = []
 
 
 class TopicRetention(msgspec.Struct, frozen=True, kw_only=True):
@@ -308,27 +295,8 @@ def declared(config: Mapping[str, str]) -> Declared:
     )
 
 
-def audited(partition: int, held: Sequence[Held], kept: Declared, now_ms: int) -> PartitionAges:
-    """Return the report of a partition, with its findings."""
-    by_age = [0] * len(AGES)
-    for each in held:
-        by_age[each.age] += each.bytes
-    oldest_ms = min((each.oldest_ms for each in held if each.oldest_ms is not None), default=None)
-    newest_ms = max((each.newest_ms for each in held if each.newest_ms is not None), default=None)
-    return PartitionAges(
-        partition=partition,
-        records=sum(each.records for each in held),
-        bytes=sum(each.bytes for each in held),
-        oldest_ms=oldest_ms,
-        newest_ms=newest_ms,
-        bytes_by_age=by_age,
-        would_go_records=sum(each.would_go_records for each in held),
-        would_go_bytes=sum(each.would_go_bytes for each in held),
-        findings=_findings(oldest_ms, newest_ms, kept, now_ms),
-    )
-
-
-def _findings(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_ms: int) -> list[str]:
+def wrong_ages(oldest_ms: int | None, newest_ms: int | None, kept: Declared, now_ms: int) -> list[str]:
+    """Return the findings about a partition: its oldest record is too old, or its newest one is in the future."""
     found = []
     allowed_ms = kept.oldest_allowed_ms
     if oldest_ms is not None and allowed_ms is not None and now_ms - oldest_ms > allowed_ms:
