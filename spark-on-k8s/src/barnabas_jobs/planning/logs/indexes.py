@@ -4,7 +4,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -46,17 +46,18 @@ NAMED_MAX: Final = 10
 
 
 class Entry(NamedTuple):
-    """An entry of an index: `place` is its position in the index file, and the other fields are its two numbers."""
+    """An entry of an index: its position in the index file, its offset, and its position in the log or timestamp."""
 
     place: int
-    first: int
-    second: int
+    offset: int
+    value: int
 
 
 class BatchPlaces:
     """The positions of a segment's batches, and the largest timestamp up to each batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, base_offset: int) -> None:
+        self.base_offset = base_offset
         self.positions = array("q")
         self.base_offsets = array("q")
         self.timestamps_ms = array("q")
@@ -73,69 +74,55 @@ class BatchPlaces:
         self.last_offset = batch.last_offset
 
 
-def used_part(data: bytes, kind: struct.Struct) -> bytes:
-    """Return the index without the zeros at its end, which Kafka preallocates in the index of an active segment."""
-    whole = len(data) // kind.size * kind.size
-    used = len(data[:whole].rstrip(b"\0"))
-    return data[: (used + kind.size - 1) // kind.size * kind.size]
-
-
-def index_positions(data: bytes) -> list[int]:
-    """Return the positions in the `.log` to which the entries of an offset index point."""
-    return [each.second for each in _entries(data, OFFSET_ENTRY)]
-
-
-def wrong_in_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """Yield at most NAMED_MAX problems of an offset index: wrong entries, or a wrong size.
-
-    An entry is correct if a batch begins at the entry's position, and if this batch's base offset is at most the
-    entry's offset. The entry's offset may belong to a later batch: some followers write one entry for several batches.
-    """
-    found = _wrong_offsets(_entries(data, OFFSET_ENTRY), base_offset, batches)
-    for place, offset, detail in islice(_with_size(data, OFFSET_ENTRY, found), NAMED_MAX):
-        yield Problem(INDEX_DAMAGED, INDEX, place, offset, detail)
-
-
-def wrong_in_time_index(data: bytes, base_offset: int, batches: BatchPlaces) -> Iterator[Problem]:
-    """Yield at most NAMED_MAX problems of a time index: wrong entries, or a wrong size.
-
-    An entry is correct if its timestamp is the largest of the segment's batches up to the one with the entry's offset.
-    """
-    found = _wrong_times(_entries(data, TIME_ENTRY), base_offset, batches)
-    for place, offset, detail in islice(_with_size(data, TIME_ENTRY, found), NAMED_MAX):
-        yield Problem(TIME_INDEX_DAMAGED, TIME_INDEX, place, offset, detail)
+def _entries(data: bytes, kind: struct.Struct, base_offset: int) -> list[Entry]:
+    """Return the entries of an index, without an incomplete entry at the end."""
+    pairs = kind.iter_unpack(data[: len(data) // kind.size * kind.size])
+    in_order = pairs if kind is OFFSET_ENTRY else ((relative, timestamp_ms) for timestamp_ms, relative in pairs)
+    return [
+        Entry(number * kind.size, base_offset + relative, value) for number, (relative, value) in enumerate(in_order)
+    ]
 
 
 Wrong = tuple[int, int | None, str]
 """A wrong entry of an index: its position in the index file, its offset or None, and what is wrong."""
 
 
-def _entries(data: bytes, kind: struct.Struct) -> list[Entry]:
-    """Return the entries of an index, without an incomplete entry at the end."""
-    whole = data[: len(data) // kind.size * kind.size]
-    return [Entry(number * kind.size, *pair) for number, pair in enumerate(kind.iter_unpack(whole))]
+def _problems(kind: str, suffix: str, found: Iterator[Wrong]) -> Iterator[Problem]:
+    """Yield at most NAMED_MAX problems of an index file."""
+    for place, offset, detail in islice(found, NAMED_MAX):
+        yield Problem(kind, suffix, place, offset, detail)
 
 
-def _with_size(data: bytes, kind: struct.Struct, found: Iterator[Wrong]) -> Iterator[Wrong]:
-    if len(data) % kind.size:
-        whole = len(data) // kind.size * kind.size
-        yield whole, None, f"the size of {len(data)} bytes is not a multiple of {kind.size}"
-    yield from found
+def _wrong_size(data: bytes, kind: struct.Struct) -> Iterator[Wrong]:
+    if over := len(data) % kind.size:
+        yield len(data) - over, None, f"the size of {len(data)} bytes is not a multiple of {kind.size}"
 
 
-def _wrong_offsets(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
+def _wrong_in_index(data: bytes | None, kind: struct.Struct, batches: BatchPlaces) -> Iterator[Wrong]:
+    """Yield what is wrong with an offset index or a time index: its size, or entries; or that it is missing."""
+    name, wrong_entry = ("offset", _wrong_offset) if kind is OFFSET_ENTRY else ("time", _wrong_time)
+    if data is None:
+        yield 0, None, f"the {name} index is missing, although the segment has batches"
+        return
+    yield from _wrong_size(data, kind)
+    listed = _entries(data, kind, batches.base_offset)
     for before, entry in zip((None, *listed), listed, strict=False):
-        if wrong := _wrong_offset(before, entry, base_offset, batches):
-            yield entry.place, base_offset + entry.first, wrong
+        if wrong := wrong_entry(before, entry, batches):
+            yield entry.place, entry.offset, wrong
 
 
-def _wrong_offset(before: Entry | None, entry: Entry, base_offset: int, batches: BatchPlaces) -> str | None:
-    _, relative, position = entry
-    offset, number = base_offset + relative, bisect_right(batches.positions, position) - 1
-    if before is not None and (relative <= before.first or position <= before.second):
+def _wrong_offset(before: Entry | None, entry: Entry, batches: BatchPlaces) -> str | None:
+    """Return what is wrong with an entry of an offset index, or None if it is correct.
+
+    An entry is correct if a batch begins at the entry's position, and if this batch's base offset is at most the
+    entry's offset. The entry's offset may belong to a later batch: some followers write one entry for several batches.
+    """
+    _, offset, position = entry
+    number = bisect_right(batches.positions, position) - 1
+    if before is not None and (offset <= before.offset or position <= before.value):
         return (
             f"the index entries are not in ascending order: offset {offset} at byte {position} comes after "
-            f"offset {base_offset + before.first} at byte {before.second}"
+            f"offset {before.offset} at byte {before.value}"
         )
     if position >= batches.end_position or offset > batches.last_offset:
         end = f"the segment ends with offset {batches.last_offset} at byte {batches.end_position}"
@@ -147,22 +134,19 @@ def _wrong_offset(before: Entry | None, entry: Entry, base_offset: int, batches:
     return None
 
 
-def _wrong_times(listed: Sequence[Entry], base_offset: int, batches: BatchPlaces) -> Iterator[Wrong]:
-    for before, entry in zip((None, *listed), listed, strict=False):
-        if wrong := _wrong_time(before, entry, base_offset, batches):
-            yield entry.place, base_offset + entry.second, wrong
+def _wrong_time(before: Entry | None, entry: Entry, batches: BatchPlaces) -> str | None:
+    """Return what is wrong with an entry of a time index, or None if it is correct.
 
-
-def _wrong_time(before: Entry | None, entry: Entry, base_offset: int, batches: BatchPlaces) -> str | None:
-    _, timestamp_ms, relative = entry
-    offset = base_offset + relative
+    An entry is correct if its timestamp is the largest of the segment's batches up to the one with the entry's offset.
+    """
+    _, offset, timestamp_ms = entry
     number = bisect_right(batches.base_offsets, offset) - 1
-    if before is not None and (timestamp_ms <= before.first or relative < before.second):
+    if before is not None and (timestamp_ms <= before.value or offset < before.offset):
         return (
             f"the index entries are not in ascending order: time {timestamp_ms} at offset {offset} comes after "
-            f"time {before.first} at offset {base_offset + before.second}"
+            f"time {before.value} at offset {before.offset}"
         )
-    if relative < 0 or offset > batches.last_offset:
+    if not batches.base_offset <= offset <= batches.last_offset:
         return f"offset {offset} is beyond the segment, which ends with offset {batches.last_offset}"
     if number >= 0 and (largest_ms := batches.timestamps_ms[number]) != timestamp_ms:
         return f"time {timestamp_ms} is wrong; the largest timestamp up to offset {offset} is {largest_ms}"
@@ -208,18 +192,14 @@ class SegmentTransactions:
             self._aborts[batch.base_offset] = _Abort(batch.producer_id, is_whole)
         return None if kind in (ABORT, COMMIT) else "a control batch of a transaction is neither a commit nor an abort"
 
-    def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Problem]:
-        """Yield at most NAMED_MAX problems of the transaction index.
+    def wrong_in_index(self, data: bytes, *, is_active: bool) -> Iterator[Wrong]:
+        """Yield what is wrong with the transaction index.
 
         In an active segment, missing entries are no problem: the broker may have added them after the index was read.
         """
-        for place, offset, detail in islice(self._wrong(data, is_active), NAMED_MAX):
-            yield Problem(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, place, offset, detail)
-
-    def _wrong(self, data: bytes, is_active: bool) -> Iterator[Wrong]:
         whole = len(data) // ENTRY.size * ENTRY.size
-        if whole < len(data) and not is_active:
-            yield whole, None, f"the size of {len(data)} bytes is not a multiple of {ENTRY.size}"
+        if not is_active:
+            yield from _wrong_size(data, ENTRY)
         listed, before = set(), -1
         for number, (version, producer_id, first, last, stable) in enumerate(ENTRY.iter_unpack(data[:whole])):
             wrong = self._wrong_entry(version, producer_id, first, last, stable)
@@ -282,57 +262,47 @@ class SegmentFiles(NamedTuple):
     transaction_index: bytes | None = None
 
 
-class _Named:
-    """The number of problems of each kind in a `.log` file. The first PROBLEMS_NAMED_MAX of each kind are reported."""
-
-    def __init__(self) -> None:
-        self._counts = Counter[str]()
-        self._last: dict[str, Problem] = {}
-
-    def takes(self, problem: Problem) -> bool:
-        """Count a problem; return True if it is one of the first PROBLEMS_NAMED_MAX of its kind."""
-        self._last[problem.kind] = problem
-        self._counts[problem.kind] += 1
-        return self._counts[problem.kind] <= PROBLEMS_NAMED_MAX
-
-    def summaries(self) -> Iterator[Problem]:
-        """Yield one more problem for each kind that has more than PROBLEMS_NAMED_MAX problems.
-
-        The text of this problem says how many problems of the kind come after the first PROBLEMS_NAMED_MAX.
-        """
-        for kind, last in self._last.items():
-            more = self._counts[kind] - PROBLEMS_NAMED_MAX
-            if more > 0:
-                text = f"the file has {more} more problems of this kind; the position is that of the last one"
-                yield last._replace(detail=text)
-
-
 def audited(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
     """Yield the batches and the problems of a segment.
 
     After PROBLEMS_NAMED_MAX problems of a kind, only the number of further ones is yielded. Records are checked only
     with `decompress`. Indexes are checked only if the batches have no problems except offset gaps.
     """
-    window, places, transactions = Window(files.read), BatchPlaces(), SegmentTransactions()
-    index = _used(files, files.offset_index, OFFSET_ENTRY)
-    named, is_sound = _Named(), True
-    for found in walk(window, files.extent, index_positions(index or b"")):
-        if isinstance(found, Batch):
-            places.add(found)
-            yield found
-            if found.crc == found.computed_crc:
-                data = window.at(found.position, found.size_bytes)
-                yield from filter(named.takes, _wrong_inside(data, found, transactions, decompress))
+    counts, last = Counter[str](), dict[str, Problem]()
+    for found in _found(files, decompress):
+        if isinstance(found, Problem):
+            last[found.kind] = found
+            counts[found.kind] += 1
+            if counts[found.kind] > PROBLEMS_NAMED_MAX:
+                continue
+        yield found
+    for kind, problem in last.items():
+        if (more := counts[kind] - PROBLEMS_NAMED_MAX) > 0:
+            text = f"the file has {more} more problems of this kind; the position is that of the last one"
+            yield problem._replace(detail=text)
+
+
+def _found(files: SegmentFiles, decompress: Decompress | None) -> Iterator[Batch | Problem]:
+    """Yield the batches and all problems of the `.log` file, and then at most NAMED_MAX problems of each index."""
+    window, places, transactions = Window(files.read), BatchPlaces(files.extent.base_offset), SegmentTransactions()
+    index, times = _used(files, files.offset_index, OFFSET_ENTRY), _used(files, files.time_index, TIME_ENTRY)
+    positions = [each.value for each in _entries(index or b"", OFFSET_ENTRY, files.extent.base_offset)]
+    is_sound = True
+    for found in walk(window, files.extent, positions):
+        yield found
+        if isinstance(found, Problem):
+            is_sound = is_sound and found.kind == OFFSET_GAP
             continue
-        is_sound = is_sound and found.kind == OFFSET_GAP
-        if named.takes(found):
-            yield found
-    yield from named.summaries()
+        places.add(found)
+        if found.crc == found.computed_crc:
+            yield from _wrong_inside(window.at(found.position, found.size_bytes), found, transactions, decompress)
     if is_sound and places.positions:
-        yield from _wrong_indexes(files, index, places)
+        yield from _problems(INDEX_DAMAGED, INDEX, _wrong_in_index(index, OFFSET_ENTRY, places))
+        yield from _problems(TIME_INDEX_DAMAGED, TIME_INDEX, _wrong_in_index(times, TIME_ENTRY, places))
     # After a compaction, the transaction index may list transactions whose markers have been removed.
     if is_sound and not files.extent.has_gaps:
-        yield from transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
+        wrong = transactions.wrong_in_index(files.transaction_index or b"", is_active=files.extent.is_active)
+        yield from _problems(TRANSACTION_INDEX_DAMAGED, TRANSACTION_INDEX, wrong)
 
 
 def _wrong_inside(
@@ -348,19 +318,8 @@ def _wrong_inside(
 
 
 def _used(files: SegmentFiles, data: bytes | None, kind: struct.Struct) -> bytes | None:
-    return data if data is None or not files.extent.is_active else used_part(data, kind)
-
-
-def _wrong_indexes(files: SegmentFiles, index: bytes | None, places: BatchPlaces) -> Iterator[Problem]:
-    base_offset = files.extent.base_offset
-    times = _used(files, files.time_index, TIME_ENTRY)
-    if index is None:
-        yield Problem(INDEX_DAMAGED, INDEX, 0, None, "the offset index is missing, although the segment has batches")
-    else:
-        yield from wrong_in_index(index, base_offset, places)
-    if times is None:
-        yield Problem(
-            TIME_INDEX_DAMAGED, TIME_INDEX, 0, None, "the time index is missing, although the segment has batches"
-        )
-    else:
-        yield from wrong_in_time_index(times, base_offset, places)
+    """Return the index without the zeros at its end, which Kafka preallocates in the index of an active segment."""
+    if data is None or not files.extent.is_active:
+        return data
+    used = len(data[: len(data) // kind.size * kind.size].rstrip(b"\0"))
+    return data[: (used + kind.size - 1) // kind.size * kind.size]

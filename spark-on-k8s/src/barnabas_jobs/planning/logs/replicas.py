@@ -77,25 +77,6 @@ def decode_owner(text: str) -> Owner:
     return Owner(fields.get("cluster.id", ""), int(node_id))
 
 
-def contradictions(
-    checkpoint: Sequence[EpochStart], batches: Sequence[EpochBatch], checked_until: int
-) -> list[tuple[str, EpochBatch | None]]:
-    """Return the batches below `checked_until` whose epochs differ from the checkpoint, each with a text.
-
-    The text names the epoch that the checkpoint has for the batch. If the lines of the checkpoint are out of order,
-    return only a text that says so. Batches below the first offset of the checkpoint are not compared.
-    """
-    if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(checkpoint)):
-        return [("the epochs or offsets do not increase from line to line", None)]
-    found: list[tuple[str, EpochBatch | None]] = []
-    for batch in batches:
-        entry = next((each for each in reversed(checkpoint) if each.start_offset <= batch.offset), None)
-        if entry is None or batch.offset >= checked_until or entry.epoch == batch.epoch:
-            continue
-        found.append((f"the checkpoint has epoch {entry.epoch} from offset {entry.start_offset} on", batch))
-    return found
-
-
 def _rows(text: str, fields: int) -> list[list[str]]:
     lines = text.splitlines()
     if len(lines) < 2 or lines[0] != "0":
@@ -245,15 +226,25 @@ def wrong_checkpoint(
     """Yield a finding for each contradiction between `leader-epoch-checkpoint` and the batches.
 
     `checkpoint` is the parsed file, or None if the file does not exist. If the file cannot be read, `checkpoint` is an
-    error text, and the only finding has that text.
+    error text, and the only finding has that text. The only finding is also that the lines of the file are out of
+    order. Batches below the first offset of the file, or from the recovery point on, are not compared.
     """
     if isinstance(checkpoint, str):
         yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, checkpoint)
-    elif checkpoint is not None:
-        for detail, batch in contradictions(checkpoint, batches, log.recovery_point):
-            at = f", but {segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch}" if batch else ""
-            offset = batch.offset if batch else None
-            yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, detail + at, offset=offset)
+        return
+    starts = checkpoint or ()
+    if any(one.epoch >= two.epoch or one.start_offset >= two.start_offset for one, two in pairwise(starts)):
+        detail = "the epochs or offsets do not increase from line to line"
+        yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, detail)
+        return
+    for batch in batches:
+        entry = next((each for each in reversed(starts) if each.start_offset <= batch.offset), None)
+        if entry is not None and entry.epoch != batch.epoch and batch.offset < log.recovery_point:
+            detail = (
+                f"the checkpoint has epoch {entry.epoch} from offset {entry.start_offset} on, but "
+                f"{segment_file(batch.segment, LOG)} has a batch of epoch {batch.epoch}"
+            )
+            yield log.place.finding(CHECKPOINT_CONTRADICTS, LEADER_EPOCHS, detail, offset=batch.offset)
 
 
 def comparable(logs: Sequence[LogRead]) -> tuple[list[LogRead], list[Finding]]:
