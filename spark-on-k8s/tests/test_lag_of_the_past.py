@@ -15,8 +15,8 @@ from barnabas_jobs.planning.lag import (
     MALFORMED,
     TOMBSTONE,
     UNKNOWN,
+    Day,
     Ends,
-    GroupDay,
     GroupLag,
     Lag,
     Moment,
@@ -144,16 +144,9 @@ def test_lags_at_many_moments_take_no_more_requests_than_one() -> None:
     assert log.rounds < 40
 
 
-def day(start_ms: int, lag_max: int | None, commits: int, missed: int) -> GroupDay:
-    seconds_max = None if lag_max is None else 2.0
-    return GroupDay(
-        group="readers", start_ms=start_ms, commits=commits, lag_max=lag_max, seconds_max=seconds_max, missed=missed
-    )
-
-
 def test_a_group_misses_its_objective_at_a_commit_or_now() -> None:
     objective = Objective(max_records=10)
-    days = [day(86_400_000, None, 4, 0), day(0, 11, 8, 1)]
+    days = {"readers": [Day("1970-01-01", 8, 11, 2.0, 1), Day("1970-01-02", 4, None, None, 0)]}
     hours = [TopicHour(group="readers", topic="flights", start_ms=0, lag_max=18)]
     stopped = [
         Now(group="stopped", topic="flights", partition=number, committed=1, commit_ms=0, lag=9, seconds=number)

@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812  # As everybody who writes 
 
 from barnabas_jobs.jobs import lag_history
 from barnabas_jobs.jobs.lag_history import drawn_hours, group_days, roll_ups, with_group_lags
-from barnabas_jobs.planning.lag import GROUPS_DRAWN, TOPICS_DRAWN, Objective
+from barnabas_jobs.planning.lag import GROUPS_DRAWN, TOPICS_DRAWN, Day, Objective
 
 HOUR_MS = 3_600_000
 GROUPS, TOPICS, PARTITIONS = GROUPS_DRAWN + 2, TOPICS_DRAWN + 1, 2
@@ -48,13 +48,9 @@ def test_the_driver_collects_only_what_the_report_shows(spark: SparkSession, mon
     try:
         assert rolled.count() == GROUPS * TOPICS * PARTITIONS * (HOURS + DAYS)
         days = group_days(rolled)
-        assert len(days) == GROUPS * DAYS
-        first = min(days, key=lambda row: (row["group"], row["start_ms"]))
-        assert (first["commits"], first["lag_max"], first["missed"]) == (
-            24 * TOPICS * PARTITIONS,
-            GROUP_LAG,
-            first["commits"],
-        )
+        assert (len(days), {len(each) for each in days.values()}) == (GROUPS, {DAYS})
+        commits = 24 * TOPICS * PARTITIONS
+        assert days["group-00"][0] == Day("1970-01-01", commits, GROUP_LAG, 1.5, missed=commits)
         hours = drawn_hours(rolled, [f"group-{number:02}" for number in range(GROUPS_DRAWN)])
     finally:
         rolled.unpersist()
@@ -83,7 +79,7 @@ def test_the_lag_of_a_group_is_the_sum_over_its_partitions(spark: SparkSession) 
         days = group_days(roll_ups(history, Objective(max_records=70)))
     finally:
         history.unpersist()
-    assert sorted(tuple(row) for row in days) == [("one", 0, 5, 79, 3.0, 1), ("two", 0, 1, 5, 1.0, 0)]
+    assert days == {"one": [Day("1970-01-01", 5, 79, 3.0, 1)], "two": [Day("1970-01-01", 1, 5, 1.0, 0)]}
 
 
 def test_an_unknown_lag_is_in_no_hour_and_in_no_maximum(spark: SparkSession) -> None:
@@ -94,4 +90,4 @@ def test_an_unknown_lag_is_in_no_hour_and_in_no_maximum(spark: SparkSession) -> 
     ]
     rolled = roll_ups(with_group_lags(spark.createDataFrame(commits, COMMITS)), Objective())
     assert {tuple(row) for row in drawn_hours(rolled, ["one"])} == {("one", "", 0, 7), ("one", "a", 0, 7)}
-    assert [tuple(row) for row in group_days(rolled)] == [("one", 0, 3, 7, 2.0, 0)]
+    assert group_days(rolled) == {"one": [Day("1970-01-01", 3, 7, 2.0, 0)]}

@@ -1,14 +1,13 @@
 """`lag-history`: report, by hour and day, the lag of groups when they committed, and whether it met the objective."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
-from pyspark.storagelevel import StorageLevel
 
 from barnabas_core.topic_partition import CONSUMER_OFFSETS, TopicPartition
 from barnabas_jobs.jobs.location import Report, archive_at, report_at
@@ -23,7 +22,7 @@ from barnabas_jobs.planning.lag import (
     HOURS_DRAWN,
     TOMBSTONE,
     TOPICS_DRAWN,
-    GroupDay,
+    Day,
     GroupLag,
     Lag,
     Moment,
@@ -55,9 +54,9 @@ from barnabas_jobs.planning.options import (
     since_1970_ms,
     summed,
 )
-from barnabas_jobs.planning.page import about
+from barnabas_jobs.planning.page import about, time_text
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import in_ranges, of_files, of_topic, reading
+from barnabas_jobs.spark.records import cached, in_ranges, of_files, of_topic, reading
 from barnabas_jobs.spark.status import phase
 
 DECODED: Final = "kind string, group string, topic string, partition int, committed long, commit_ms long"
@@ -92,19 +91,6 @@ def chosen(records: DataFrame, groups: Sequence[str], topics: Sequence[str]) -> 
     for name, wanted in (("group", groups), ("topic", topics)):
         found = found.where(F.col(name).isin(list(wanted))) if wanted else found
     return found
-
-
-def committed_names(records: DataFrame, column: str, wanted: Sequence[str]) -> list[str]:
-    """Return names of groups or topics with commits or tombstones: those in `wanted`, and up to NAMES_MAX others.
-
-    If a name in `wanted` is missing, an error message lists the others. If `wanted` is empty, return an empty list.
-    """
-    if not wanted:
-        return []
-    names = chosen(records, [], []).select(column).distinct()
-    is_wanted = F.col(column).isin(list(wanted))
-    few = names.where(~is_wanted).orderBy(column).limit(NAMES_MAX)
-    return [row[0] for row in names.where(is_wanted).unionByName(few).collect()]
 
 
 def newest(records: DataFrame) -> list[Row]:
@@ -164,15 +150,19 @@ def roll_ups(history: DataFrame, objective: Objective) -> DataFrame:
     )
 
 
-def group_days(rolled: DataFrame) -> list[Row]:
-    """Collect a row for each group and day from the rows of its partitions; ignore rows of other periods."""
+def group_days(rolled: DataFrame) -> Mapping[str, list[Day]]:
+    """Return the days of each group, in their order, from the rows of its partitions; ignore rows of other periods."""
     sums = (
         F.sum("commits").alias("commits"),
         F.max("group_lag_max").alias("lag_max"),
         F.max("seconds_max").alias("seconds_max"),
         F.sum("missed").alias("missed"),
     )
-    return rolled.where(F.col("period") == DAY).groupBy("group", "start_ms").agg(*sums).collect()
+    rows = rolled.where(F.col("period") == DAY).groupBy("group", "start_ms").agg(*sums).collect()
+    found: defaultdict[str, list[Day]] = defaultdict(list)
+    for group, start_ms, *figures in sorted(rows):
+        found[group].append(Day(time_text(start_ms)[:10], *figures))
+    return found
 
 
 def drawn_hours(rolled: DataFrame, groups: Sequence[str]) -> list[Row]:
@@ -286,26 +276,16 @@ def run(spark: SparkSession, options: Options, clock: Callable[[], float] = time
     failures = spark_failures(f"reading {CONSUMER_OFFSETS}")
     with report_at(spark, options.report) as report, failures, reading(spark, CONSUMER_OFFSETS):
         read, total, is_current = _records(spark, cluster, options)
-        with _kept(decoded(read)) as records:
+        with cached(decoded(read)) as records:
             with phase(spark, "reading commits", total):  # This count fills the cache for the later phases.
                 records.count()
             evaluated = _evaluate(records, options, is_current, now_ms)
-            with _kept(roll_ups(evaluated.history, options.objective)) as rolled:
+            with cached(roll_ups(evaluated.history, options.objective)) as rolled:
                 result = _result(options, kinds(records), evaluated, rolled, now_ms)
                 hours = [TopicHour(**row.asDict()) for row in drawn_hours(rolled, drawn(result.groups))]
                 with spark_failures(f"writing report={options.report}"):
                     _write(report, about(now_ms, options.bootstrap), result, hours, rolled, evaluated.history)
     return result
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Cache the frame in memory and on disk while the block runs."""
-    frame.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 def _records(spark: SparkSession, cluster: Cluster, options: Options) -> tuple[DataFrame, int, bool]:
@@ -347,8 +327,8 @@ class _Evaluated(NamedTuple):
 
 
 def _evaluate(records: DataFrame, options: Options, is_current: bool, now_ms: int) -> _Evaluated:
-    _check_there("groups", committed_names(records, "group", options.groups), options.groups)
-    _check_there("topics", committed_names(records, "topic", options.topics), options.topics)
+    _check_there(records, "groups", "group", options.groups)
+    _check_there(records, "topics", "topic", options.topics)
     found = chosen(records, options.groups, options.topics)
     commits = _in_time(found.where(F.col("kind") == COMMIT), options)
     count = commits.count()
@@ -366,8 +346,7 @@ def _evaluate(records: DataFrame, options: Options, is_current: bool, now_ms: in
 
 
 def _result(options: Options, records: dict[str, int], evaluated: _Evaluated, rolled: DataFrame, now_ms: int) -> Result:
-    days = [GroupDay(**row.asDict()) for row in group_days(rolled)]
-    found = groups(days, evaluated.now, options.objective)
+    found = groups(group_days(rolled), evaluated.now, options.objective)
     return Result(
         report=options.report,
         read_at_ms=now_ms,
@@ -381,11 +360,17 @@ def _result(options: Options, records: dict[str, int], evaluated: _Evaluated, ro
     )
 
 
-def _check_there(option: str, found: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise JobFailed if a named group or topic has no commits.
+def _check_there(records: DataFrame, option: str, column: str, wanted: Sequence[str]) -> None:
+    """Raise JobFailed if a named group or topic has no commits or tombstones; name up to NAMES_MAX others that have.
 
     Without commits there is no lag, so the lag objective would count as met.
     """
+    if not wanted:
+        return
+    names = chosen(records, [], []).select(column).distinct()
+    is_wanted = F.col(column).isin(list(wanted))
+    few = names.where(~is_wanted).orderBy(column).limit(NAMES_MAX)
+    found = [row[0] for row in names.where(is_wanted).unionByName(few).collect()]
     if lacking := [each for each in wanted if each not in found]:
         there = ", ".join(each for each in found if each not in wanted) or "none"
         raise JobFailed(
@@ -412,16 +397,8 @@ def _lags(bootstrap: str, moments: Sequence[Moment]) -> list[Lag | None]:
 
 
 def _now(row: Row, lag: Lag | None) -> Now:
-    behind, seconds = (None, None) if lag is None else (lag.records, lag.seconds)
-    return Now(
-        group=row["group"],
-        topic=row["topic"],
-        partition=row["partition"],
-        committed=row["committed"],
-        commit_ms=row["commit_ms"],
-        lag=behind,
-        seconds=seconds,
-    )
+    of_commit = {name: row[name] for name in (*KEY, "committed", "commit_ms")}
+    return Now(**of_commit, lag=lag.records if lag else None, seconds=lag.seconds if lag else None)
 
 
 def _write(

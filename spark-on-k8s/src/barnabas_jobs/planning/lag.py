@@ -11,14 +11,13 @@ begins with a version of its own; a null value is a tombstone.
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 from barnabas_core.topic_partition import TopicPartition
-from barnabas_jobs.planning.page import findings, lines, page, paragraph, span_text, table, time_text
+from barnabas_jobs.planning.page import findings, lines, page, paragraph, span_text, table
 
 SECONDS_SHARE: Final = 0.05
 """The allowed error of a record's age: this share of the age, or PRECISION_MS if that is more."""
@@ -80,57 +79,42 @@ def lags(moments: Sequence[Moment], ends: Mapping[TopicPartition, Ends], ask: As
     return found
 
 
-class _Search(NamedTuple):
-    """The search for the time when the oldest unread record was written.
+def _search(moment: Moment) -> Generator[int, int | None, int]:
+    """Search for the time (ms) when the oldest record was written that the group had not read at the moment.
 
-    The time is after `low_ms` and at most `high_ms`; `low_ms` is None until the search has found a lower bound.
+    Yield a time, and receive the end offset that the log had at that time, or None if no record was written later. The
+    times go back in steps that double until the search has a lower bound, and then halve the distance between the
+    bounds. Return the upper bound, which is precise to PRECISION_MS or SECONDS_SHARE of the record's age.
     """
-
-    moment: Moment
-    low_ms: int | None
-    high_ms: int
-    step_ms: int = FIRST_STEP_MS
-
-    @property
-    def is_done(self) -> bool:
-        if self.low_ms is None:
-            return False
-        age_ms = self.moment.time_ms - self.high_ms
-        return self.high_ms - self.low_ms <= max(PRECISION_MS, SECONDS_SHARE * age_ms)
-
-    @property
-    def next_ms(self) -> int:
-        """The time (ms) for which the search looks up the end offset of the log next.
-
-        While `low_ms` is unknown, the time is a step before `high_ms`, and the step doubles with each lookup. Then the
-        time is halfway between `low_ms` and `high_ms`.
-        """
-        if self.low_ms is None:
-            return max(0, self.high_ms - self.step_ms)
-        return (self.low_ms + self.high_ms) // 2
-
-    def answered(self, asked_ms: int, end: int | None) -> "_Search":
-        """Return the search with `low_ms` or `high_ms` set to `asked_ms`, the time of a lookup.
-
-        `end` is the end offset that the log had at `asked_ms`, or None if no record was written after `asked_ms`.
-        """
-        was_written = end is None or end > self.moment.committed
+    low_ms: int | None = None
+    high_ms, step_ms = moment.time_ms, FIRST_STEP_MS
+    while low_ms is None or high_ms - low_ms > max(PRECISION_MS, SECONDS_SHARE * (moment.time_ms - high_ms)):
+        asked_ms = max(0, high_ms - step_ms) if low_ms is None else (low_ms + high_ms) // 2
+        end = yield asked_ms
+        was_written = end is None or end > moment.committed
         if was_written and asked_ms > 0:
-            return self._replace(high_ms=asked_ms, step_ms=self.step_ms * 2)
-        return self._replace(low_ms=asked_ms)
+            high_ms, step_ms = asked_ms, step_ms * 2
+        else:
+            low_ms = asked_ms
+    return high_ms
 
 
-def _written(moments: Iterable[Moment], ask: Ask) -> list[int]:
-    """Return, for each moment, the write time (ms) of the oldest record that the group had not read at that moment."""
-    searches = [_Search(each, None, each.time_ms) for each in moments]
-    while open_ones := [number for number, each in enumerate(searches) if not each.is_done]:
-        asked = [searches[number].next_ms for number in open_ones]
-        answers = ask(
-            [(searches[number].moment.at, time_ms + 1) for number, time_ms in zip(open_ones, asked, strict=True)]
-        )
-        for number, time_ms, answer in zip(open_ones, asked, answers, strict=True):
-            searches[number] = searches[number].answered(time_ms, answer)
-    return [each.high_ms for each in searches]
+def _written(moments: Sequence[Moment], ask: Ask) -> list[int]:
+    """Return, for each moment, the write time (ms) of the oldest record that the group had not read at that moment.
+
+    All searches ask at the same time, so that many moments take no more requests than one.
+    """
+    searches, found = [_search(each) for each in moments], [0] * len(moments)
+    asked = {number: next(search) for number, search in enumerate(searches)}
+    while asked:
+        answers = ask([(moments[number].at, time_ms + 1) for number, time_ms in asked.items()])
+        for number, answer in zip(list(asked), answers, strict=True):
+            try:
+                asked[number] = searches[number].send(answer)
+            except StopIteration as ended:
+                found[number] = ended.value
+                del asked[number]
+    return found
 
 
 COMMIT: Final = "commit"
@@ -239,8 +223,7 @@ BOUNDS: Final = (
     f"{HOURS_DRAWN:,} hours with commits. The file rollups.parquet has all hours."
 )
 Number = TypeVar("Number", int, float)
-OfGroup = TypeVar("OfGroup", "GroupDay", "TopicHour", "Now")
-_start_ms: Final = attrgetter("start_ms")
+OfGroup = TypeVar("OfGroup", "TopicHour", "Now")
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,20 +251,6 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
         return " and ".join(bounds) or "none"
 
 
-class GroupDay(msgspec.Struct, frozen=True, kw_only=True):
-    """The commits of a group on one day, and the largest lag at these commits; None if no lag is known.
-
-    `lag_max` is the largest sum of the lags of all partitions.
-    """
-
-    group: str
-    start_ms: int
-    commits: int
-    lag_max: int | None
-    seconds_max: float | None
-    missed: int
-
-
 class TopicHour(msgspec.Struct, frozen=True, kw_only=True):
     """The largest lag of a group within one hour, in one topic, or in all topics together if `topic` is empty."""
 
@@ -303,8 +272,11 @@ class Now(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """A `GroupDay` as it is shown in the report's JSON."""
+class Day(msgspec.Struct, frozen=True):
+    """The commits of a group on one day, and the largest lag at these commits; None if no lag is known.
+
+    `day` is a date like 2013-01-31, and `lag_max` the largest sum of the lags of all partitions.
+    """
 
     day: str
     commits: int
@@ -331,10 +303,11 @@ class GroupLag(msgspec.Struct, frozen=True, kw_only=True):
     days: list[Day]
 
 
-def groups(days: Iterable[GroupDay], now: Iterable[Now], objective: Objective) -> list[GroupLag]:
-    """Return all groups that committed in the period or have committed offsets now."""
-    past, standing = _by_group(days), _by_group(now)
-    return [_group(name, past[name], standing[name], objective) for name in sorted(past.keys() | standing.keys())]
+def groups(days: Mapping[str, Sequence[Day]], now: Iterable[Now], objective: Objective) -> list[GroupLag]:
+    """Return all groups that committed in the period or have committed offsets now; `days` are in their order."""
+    standing = _by_group(now)
+    names = sorted(days.keys() | standing.keys())
+    return [_group(name, days.get(name, ()), standing[name], objective) for name in names]
 
 
 def findings_of(found: Iterable[GroupLag], objective: Objective) -> list[str]:
@@ -373,7 +346,7 @@ def _by_group(rows: Iterable[OfGroup]) -> defaultdict[str, list[OfGroup]]:
     return found
 
 
-def _group(name: str, days: Sequence[GroupDay], now: Sequence[Now], objective: Objective) -> GroupLag:
+def _group(name: str, days: Sequence[Day], now: Sequence[Now], objective: Objective) -> GroupLag:
     lags_now = [each.lag for each in now if each.lag is not None]
     lag_now, seconds_now = sum(lags_now) if lags_now else None, _largest(each.seconds for each in now)
     missed = sum(each.missed for each in days) + objective.is_missed(lag_now, seconds_now)
@@ -386,17 +359,7 @@ def _group(name: str, days: Sequence[GroupDay], now: Sequence[Now], objective: O
         seconds_now=seconds_now,
         missed=missed,
         kept=missed == 0 if objective.is_set else None,
-        days=[_day(each) for each in sorted(days, key=_start_ms)],
-    )
-
-
-def _day(day: GroupDay) -> Day:
-    return Day(
-        day=time_text(day.start_ms)[:10],
-        commits=day.commits,
-        lag_max=day.lag_max,
-        seconds_max=day.seconds_max,
-        missed=day.missed,
+        days=list(days),
     )
 
 

@@ -261,6 +261,16 @@ def _varint(number: Column) -> Column:
 
 
 @contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """Cache the rows of a data frame, in memory and on disk, while the `with` block runs."""
+    frame.cache()
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+@contextmanager
 def settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
     """Change these settings of the Spark session for the `with` block, and restore the old ones afterwards."""
     before = {name: spark.conf.get(name, None) for name in chosen}
