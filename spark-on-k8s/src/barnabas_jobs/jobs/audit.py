@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # Spark's documentation uses this name.
-from pyspark.storagelevel import StorageLevel
 
 from barnabas_core.topic_partition import TopicPartition
 from barnabas_jobs.files.segment_source import (
@@ -54,6 +53,7 @@ from barnabas_jobs.planning.logs.replicas import (
 from barnabas_jobs.planning.options import Folder, JobOptions, JobResult, TopicName
 from barnabas_jobs.planning.page import bytes_text, time_text
 from barnabas_jobs.spark.failures import spark_failures
+from barnabas_jobs.spark.records import cached
 from barnabas_jobs.spark.status import phase
 
 REPLICA: Final = ("log_dir", "topic", "partition")
@@ -236,8 +236,7 @@ def run(
     _check_found(options, listed)
     with report_at(spark, options.report) as report, spark_failures("reading the log dirs"):
         begun_s = clock()
-        rows = _rows(spark, options)
-        try:
+        with cached(_rows(spark, options)) as rows:
             batches = rows.where("problem IS NULL")
             with phase(spark, "reading segments"):
                 read = _read(rows, batches)
@@ -250,8 +249,6 @@ def run(
             logs = [_log(each, read, compacted) for each in listings]
             with phase(spark, "comparing replicas"):
                 between = _compared(batches, logs, clean_until)
-        finally:
-            rows.unpersist()
         findings = [*_own_findings(read, logs), *between.findings, *_beside_logs(log_dirs, options)]
         result = _result(options, logs, read, findings, between, seconds)
         about_it = (
@@ -274,11 +271,11 @@ def _check_found(options: Options, listed: Sequence[Replica]) -> None:
 
 
 def _rows(spark: SparkSession, options: Options) -> DataFrame:
-    """Return the rows of the segments; Spark reads them when they are first used, and caches them."""
+    """Return the rows of the segments; Spark reads them when they are first used."""
     spark.dataSource.register(SegmentSource)
     lists = {name: ",".join(getattr(options, name)) for name in ("log_dirs", "topics", "compacted")}
     source = spark.read.format(SegmentSource.name()).options(**lists, deep=str(options.deep).lower())
-    return source.load().persist(StorageLevel.MEMORY_AND_DISK)
+    return source.load()
 
 
 def _read(rows: DataFrame, batches: DataFrame) -> FilesRead:
@@ -381,13 +378,10 @@ def _compared(batches: DataFrame, logs: Sequence[LogRead], clean_until: Mapping[
         for partition, found in by_partition.items()
         for row in comparison_spans(found, clean_until.get(partition, 0))
     ]
-    offsets = differing(batches, spans).cache()
-    try:
+    with cached(differing(batches, spans)) as offsets:
         counts = {row["is_committed"]: row["count"] for row in offsets.groupBy("is_committed").count().collect()}
         committed = counts.get(True, 0)
         rows = held(batches, first_of_each_partition(offsets.where("is_committed"))) if committed else []
-    finally:
-        offsets.unpersist()
     return Comparison(findings + list(_differences(rows, by_partition)), committed, counts.get(False, 0))
 
 

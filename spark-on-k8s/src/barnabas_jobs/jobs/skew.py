@@ -39,7 +39,7 @@ from barnabas_jobs.planning.skew_report import (
     skew_page,
 )
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import of_topic, reading, size
+from barnabas_jobs.spark.records import cached, of_topic, reading, size
 from barnabas_jobs.spark.status import phase
 
 PARTITIONS = (
@@ -152,15 +152,11 @@ def _topic(records: DataFrame, topic: Topic, top: int, total: int, now_ms: int) 
     `total` is the number of offsets in all topics, which is needed to report the progress.
     """
     name, spark = topic.name, records.sparkSession
-    with reading(spark, name), spark_failures(f"reading {name}"):
-        by_key = _by_key(records).cache()
-        try:
-            with phase(spark, "reading", total):  # Later phases read the cached rows.
-                partitions = _partitions(by_key, topic, now_ms)
-            found = sum(each.records for each in partitions)
-            keys = _hot_keys(by_key, top, found)
-        finally:
-            by_key.unpersist()
+    with reading(spark, name), spark_failures(f"reading {name}"), cached(_by_key(records)) as by_key:
+        with phase(spark, "reading", total):  # Later phases read the cached rows.
+            partitions = _partitions(by_key, topic, now_ms)
+        found = sum(each.records for each in partitions)
+        keys = _hot_keys(by_key, top, found)
     return TopicSkew(
         topic=name,
         records=found,

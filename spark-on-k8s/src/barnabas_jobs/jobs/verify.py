@@ -14,7 +14,7 @@ from barnabas_jobs.planning.archived import Bounds, OffsetRange, overlap
 from barnabas_jobs.planning.errors import JobFailed
 from barnabas_jobs.planning.options import ArchiveOptions, Bootstrap, JobResult, TopicName
 from barnabas_jobs.spark.failures import spark_failures
-from barnabas_jobs.spark.records import fingerprint, in_ranges, of_files, of_topic, reading, with_inside
+from barnabas_jobs.spark.records import cached, fingerprint, in_ranges, of_files, of_topic, reading, with_inside
 from barnabas_jobs.spark.status import phase
 
 DIFFERENCES_NAMED_MAX: Final = 20
@@ -262,12 +262,11 @@ def _differences(sides: DataFrame, partitions: list[int]) -> tuple[dict[str, int
         .when(F.col("archive").isNull(), ONLY_IN_TOPIC)
         .when(F.col("archive") != F.col("topic"), OTHER_CONTENT)
     )
-    differing = paired.select("partition", "position", kind.alias("kind")).where(F.col("kind").isNotNull()).cache()
-    try:
+    with cached(
+        paired.select("partition", "position", kind.alias("kind")).where(F.col("kind").isNotNull())
+    ) as differing:
         kinds = {row["kind"]: row["count"] for row in differing.groupBy("kind").count().orderBy("kind").collect()}
         first = differing.orderBy("partition", "position").limit(DIFFERENCES_NAMED_MAX).collect()
-    finally:
-        differing.unpersist()
     return kinds, [Difference(row["partition"], row["position"], row["kind"]) for row in first]
 
 
