@@ -4,6 +4,7 @@ A bucket's owner pays for requests, so the row counts them. The server is moto's
 file of SQLite, so no request is the catalog's. The first commit writes all records, and the second one few more.
 """
 
+import logging
 import shutil
 import tempfile
 import threading
@@ -89,6 +90,7 @@ def _counting_server() -> Iterator[tuple[str, Counter[str]]]:
         from werkzeug.serving import make_server
     except ImportError as error:
         raise NotRun(f"the S3 server is not there: {error}") from None
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # It logs all requests.
     whole, counted = DomainDispatcherApplication(create_backend_app), Counter[str]()
 
     def counting(environ: dict[str, Any], start_response: Any) -> Any:
