@@ -81,7 +81,7 @@ def _act(site: Site, plan: Plan, say: Say, report: Report) -> None:
         say(f"{number} of {plan.actions}: {name}, {tenant.name}")
         report.turns.append(_turn(site, tenant, name, chance))
         report.problems += _stalled(report.turns[-1], tenant.name)
-        say(f"    {_figure(report.turns[-1:])}; allowed: {ACTIONS[name].stall_seconds_max:g} s")
+        say(f"    {_figure(report.turns[-1:])} (aim: {ACTIONS[name].aim})")
     for tenant in site.tenants:
         report.problems += tenant.problems()
         report.acknowledged += len(tenant.traffic.history.acknowledged)
