@@ -8,6 +8,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,6 @@ from bench.topics import create
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-BUCKET: Final = "bench"
 FEW_RECORDS: Final = 1000
 LOGIN: Final = {"aws_access_key_id": "a", "aws_secret_access_key": "b", "region_name": "us-east-1"}
 DEAR: Final = frozenset(("PUT", "POST", "LIST"))
@@ -45,19 +45,22 @@ class RequestsOfJobs:
         spark = session_of_jobs()
         folder = Path(tempfile.mkdtemp(prefix="bench-jobs-"))
         try:
-            with _counting_server() as (endpoint, counted):
-                _configure(spark, endpoint)
-                return _counts(spark, bootstrap, topic, f"sqlite:///{folder}/catalog.db", counted)
+            bucket = f"bench-{uuid.uuid4().hex[:12]}"  # Hadoop keeps the client of each bucket, with its endpoint.
+            with _counting_server(bucket) as (endpoint, counted):
+                _configure(spark, bucket, endpoint)
+                return _counts(spark, bootstrap, topic, f"sqlite:///{folder}/catalog.db", bucket, counted)
         finally:
             shutil.rmtree(folder)
 
 
-def _counts(spark: "SparkSession", bootstrap: str, topic: str, catalog: str, counted: Counter[str]) -> Measurement:
+def _counts(
+    spark: "SparkSession", bootstrap: str, topic: str, catalog: str, bucket: str, counted: Counter[str]
+) -> Measurement:
     from barnabas_jobs.jobs import archive
 
-    chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "archive": f"s3a://{BUCKET}/archive"}
+    chosen: dict[str, Any] = {"bootstrap": bootstrap, "topic": topic, "archive": f"s3a://{bucket}/archive"}
     options = archive.Options(**chosen, catalog={"type": "sql", "uri": catalog}, commit_records=10**12)
-    plain = _counted(counted, lambda: plain_copy(spark, bootstrap, topic, f"s3a://{BUCKET}/plain"))
+    plain = _counted(counted, lambda: plain_copy(spark, bootstrap, topic, f"s3a://{bucket}/plain"))
     first = _counted(counted, lambda: archive.run(spark, options))
     fill(bootstrap, topic, FEW_RECORDS)
     later = _counted(counted, lambda: archive.run(spark, options))
@@ -82,8 +85,8 @@ def _dear(counted: Counter[str]) -> float:
 
 
 @contextmanager
-def _counting_server() -> Iterator[tuple[str, Counter[str]]]:
-    """Run an S3 server with a bucket, and yield its address and the number of requests by method."""
+def _counting_server(bucket: str) -> Iterator[tuple[str, Counter[str]]]:
+    """Run an S3 server with this bucket, and yield its address and the number of requests by method."""
     try:
         import boto3
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -102,14 +105,14 @@ def _counting_server() -> Iterator[tuple[str, Counter[str]]]:
     serving.start()
     endpoint = f"http://127.0.0.1:{server.port}"
     try:
-        boto3.client("s3", endpoint_url=endpoint, **LOGIN).create_bucket(Bucket=BUCKET)
+        boto3.client("s3", endpoint_url=endpoint, **LOGIN).create_bucket(Bucket=bucket)
         yield endpoint, counted
     finally:
         server.shutdown()
         serving.join()
 
 
-def _configure(spark: "SparkSession", endpoint: str) -> None:
+def _configure(spark: "SparkSession", bucket: str, endpoint: str) -> None:
     """Set what users give as `--conf spark.hadoop.fs.s3a...`, for this bucket only."""
     hadoop: Any = spark._jsc.hadoopConfiguration()
     own = {
@@ -120,4 +123,4 @@ def _configure(spark: "SparkSession", endpoint: str) -> None:
         "secret.key": "b",
     }
     for key, value in own.items():
-        hadoop.set(f"fs.s3a.bucket.{BUCKET}.{key}", value)
+        hadoop.set(f"fs.s3a.bucket.{bucket}.{key}", value)
