@@ -30,6 +30,11 @@ EARLIEST_MS: Final = -2_208_988_800_000  # The time is 1900-01-01T00:00:00Z.
 LATEST_MS: Final = 253_402_300_799_999  # The time is the end of the year 9999, the last one of pyiceberg.
 TASK_RECORDS: Final = 500_000
 """The largest number of offsets in a task; a long partition would otherwise keep one core busy alone."""
+POLL_RECORDS: Final = 10_000
+"""The largest number of records of a poll. After each one, Spark asks for the log's start and end.
+
+The 500 of Kafka's default make most requests to brokers such questions. Memory is bounded by the bytes of a fetch.
+"""
 FIRST_READERS: Final = "spark.sql.sources.useV1SourceList"
 """The setting that lists the sources that Spark reads through its V1 interface.
 
@@ -100,6 +105,7 @@ def _source(bootstrap: str) -> dict[str, str]:
         **for_spark(),
         "kafka.bootstrap.servers": bootstrap,
         "kafka.isolation.level": "read_committed",
+        "kafka.max.poll.records": str(POLL_RECORDS),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
     }
