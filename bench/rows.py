@@ -72,8 +72,8 @@ REQUESTS_OF_JOBS: Final = Group(
         Metric("archive_dear", "archive, dear ones", Better.LOWER),
         Metric("plain_requests", "plain read, requests", Better.LOWER),
         Metric("plain_dear", "plain read, dear ones", Better.LOWER),
-        Metric("next_requests", "commit of 1,000 records, requests", Better.LOWER),
-        Metric("next_dear", "commit of 1,000 records, dear ones", Better.LOWER),
+        Metric("next_requests", "next run of 1,000 records, requests", Better.LOWER),
+        Metric("next_dear", "next run of 1,000 records, dear ones", Better.LOWER),
     ),
 )
 TOPICS: Final = Group("topics", "Many topics", "kafka", (CREATE_S, MANY_START_S, RSS_MB))

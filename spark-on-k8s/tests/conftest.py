@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from buckets import Bucket, new_bucket
 from jobs_world import JARS, SHORT_LIVED, SMALL, World, broker_for_jobs
 from moto.server import ThreadedMotoServer
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.app.connector import ConnectorMissing, session
+from harness.buckets import Bucket, new_bucket
 from harness.require import missing
 from harness.server_process import ServerProcess
 

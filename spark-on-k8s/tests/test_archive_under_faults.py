@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from buckets import Bucket, Outage, failing_server, new_bucket
 from catalog_servers import Postgresql, postgresql
 from jobs_world import QUIET_S, World
 from pyiceberg.catalog.sql import SqlCatalog
@@ -24,6 +23,7 @@ from started_drivers import driver
 from barnabas_jobs.jobs import archive, compact, restore
 from barnabas_jobs.planning.archived import OffsetRange
 from barnabas_jobs.planning.errors import JobFailed
+from harness.buckets import Bucket, Outage, failing_server, new_bucket
 from harness.server_process import ServerProcess
 from harness.soak import seed
 

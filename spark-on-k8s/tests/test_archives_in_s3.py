@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from buckets import Bucket, Outage, configure, failing_server, new_bucket
 from jobs_world import World
 from pyspark.sql import SparkSession
 
 from barnabas_jobs.jobs import restore
 from barnabas_jobs.jobs.location import ObjectStore
 from barnabas_jobs.planning.errors import JobFailed
+from harness.buckets import Bucket, Outage, configure, failing_server, new_bucket
 
 WRITERS = 8
 

@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -72,15 +72,22 @@ class Outage:
 @contextmanager
 def failing_server(outage: Outage) -> Iterator[str]:
     """Run an S3 server that fails when `outage` says so, and yield its address."""
+    with s3_server(lambda _: outage.fails()) as endpoint:
+        yield endpoint
+
+
+@contextmanager
+def s3_server(rejects: Callable[[dict[str, Any]], bool]) -> Iterator[str]:
+    """Run an S3 server that answers 503 if `rejects` is true of a request's WSGI environment, and yield its address."""
     whole = DomainDispatcherApplication(create_backend_app)
 
-    def failing(environ: dict[str, Any], start_response: Any) -> Any:
-        if outage.fails():
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        if rejects(environ):
             start_response("503 Service Unavailable", [])
             return [b""]
         return whole(environ, start_response)
 
-    server = make_server("127.0.0.1", 0, failing, threaded=True, request_handler=MotoRequestHandler)
+    server = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=MotoRequestHandler)
     serving = threading.Thread(target=server.serve_forever)
     serving.start()
     try:
